@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 
 from weir.author.operator import Operator, OperatorContext
@@ -91,8 +92,10 @@ class LookupJoinOperator(Operator):
 
     def _found(self, batch: pa.RecordBatch) -> FoundRows:
         """Where the table's rows of each row of a batch are; a key with a null has none."""
-        names = [name for name, _ in self._spec.on]
-        arrays = [batch.column(name) for name in names]
+        # A number that no row of the table can have is a null, too.
+        arrays = [
+            _of_type(batch.column(name), self._schema.field(other).type) for name, other in self._spec.on
+        ]
         there = np.ones(batch.num_rows, dtype=np.bool_)
         for each in arrays:
             if each.null_count:
@@ -165,6 +168,14 @@ class LookupJoinOperator(Operator):
         if self._reader is not None:
             self._reader.close()
             self._reader = None
+
+
+def _of_type(column: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """A key column as the table has it: whole numbers that the table cannot have are null."""
+    if column.type == wanted or not pa.types.is_integer(wanted):
+        return column
+    number = pl.Series(pa.array([], wanted)).dtype
+    return pl.Series(column).cast(number, strict=False).to_arrow()
 
 
 def _whole(column: pa.ChunkedArray) -> pa.Array:

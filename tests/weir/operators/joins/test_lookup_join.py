@@ -112,6 +112,15 @@ def test_rows_keep_their_order_and_columns_that_are_not_read_are_left_out(tmp_pa
     ]
 
 
+def test_a_number_that_the_table_cannot_have_finds_nothing(tmp_path):
+    path = str(tmp_path / "table.parquet")
+    pl.DataFrame({"id": [2, 1], "n": ["x", "y"]}, schema={"id": pl.Int8, "n": pl.String}).write_parquet(path)
+    flow = flow_of(weir.FileTable(path, schema={"id": pl.Int8, "n": str}), {"auction": "id"})
+    rows = [{"auction": key, "who": "z", "at": at} for at, key in enumerate((2, 258, None, 1))]
+    found = testing.run(flow, {"bids": rows})["out"].to_polars()
+    assert found.select("auction", "n").rows() == [(2, "x"), (258, None), (None, None), (1, "y")]
+
+
 def test_a_table_that_changes_is_read_again_when_answers_are_too_old(tmp_path):
     path, clock = str(tmp_path / "table.csv"), ManualClock()
     write(pl.DataFrame({"id": [1], "who": ["old"]}), path, "csv")
