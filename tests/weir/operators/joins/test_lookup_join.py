@@ -12,6 +12,7 @@ from tests.effort import cases
 from tests.weir.state.database_backend import node_settings
 from weir import testing
 from weir.errors import GraphError, InputError
+from weir.operators.joins.file_table import FileTableReader
 from weir.state.cassandra.claim import bound
 from weir.state.cassandra.session import leave_session, open_session
 from weir.testing import ManualClock
@@ -121,6 +122,32 @@ def test_a_number_that_the_table_cannot_have_finds_nothing(tmp_path):
     assert found.select("auction", "n").rows() == [(2, "x"), (258, None), (None, None), (1, "y")]
 
 
+@pytest.mark.parametrize("is_small_on_disk", [False, True])
+def test_a_large_table_is_searched_for_the_keys_and_not_held(is_small_on_disk, tmp_path, monkeypatch):
+    path, read, whole = tmp_path / "table.parquet", [], FileTableReader._read
+
+    def seen(self, signature):
+        read.append(whole(self, signature))
+        return read[-1]
+
+    names = [f"{'w' * 300}{number}" for number in range(3)]
+    frame = pl.DataFrame({"id": range(400), "who": [names[number % 3] for number in range(400)], "n": 0.5})
+    frame.write_parquet(path)
+    held = path.stat().st_size if is_small_on_disk else 1
+    assert frame.estimated_size() > 4 * held
+    monkeypatch.setattr("weir.operators.joins.file_table._HELD_BYTES_MAX", held)
+    monkeypatch.setattr(FileTableReader, "_read", seen)
+    on = {"auction": "id", "who": "who"}
+    flow = flow_of(weir.FileTable(str(path), schema=TABLE), on, how="inner", cache_rows=0)
+    bids = [{"auction": 7 * at, "who": names[at % 2], "at": at} for at in range(60)]
+    with testing.start(flow, collect_sinks=True) as job:
+        for at in range(0, 60, 20):
+            job.push("bids", bids[at : at + 20])
+        found = job.finish()["out"].to_polars().rows()
+    assert found == expected(bids, frame.rows(named=True), on, "inner")
+    assert [type(each) for each in read] == [pl.LazyFrame]
+
+
 def test_a_table_that_changes_is_read_again_when_answers_are_too_old(tmp_path):
     path, clock = str(tmp_path / "table.csv"), ManualClock()
     write(pl.DataFrame({"id": [1], "who": ["old"]}), path, "csv")
@@ -136,8 +163,6 @@ def test_a_table_that_changes_is_read_again_when_answers_are_too_old(tmp_path):
 
 
 def test_the_cache_holds_no_more_than_it_may_and_forgets_what_nobody_asks_for(tmp_path, monkeypatch):
-    from weir.operators.joins.file_table import FileTableReader
-
     asked, find = [], FileTableReader.find
 
     def counted(self, keys):
