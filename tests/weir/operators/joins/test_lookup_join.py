@@ -162,7 +162,9 @@ def test_a_table_that_changes_is_read_again_when_answers_are_too_old(tmp_path):
         assert job.rows("named").to_polars()["who_right"].to_list() == ["old", "old", "second", "new"]
 
 
-def test_the_cache_holds_no_more_than_it_may_and_forgets_what_nobody_asks_for(tmp_path, monkeypatch):
+@pytest.fixture
+def asked(monkeypatch):
+    """Keys that the table was asked for, by request."""
     asked, find = [], FileTableReader.find
 
     def counted(self, keys):
@@ -170,6 +172,10 @@ def test_the_cache_holds_no_more_than_it_may_and_forgets_what_nobody_asks_for(tm
         return find(self, keys)
 
     monkeypatch.setattr(FileTableReader, "find", counted)
+    return asked
+
+
+def test_the_cache_holds_no_more_than_it_may_and_forgets_what_nobody_asks_for(tmp_path, asked):
     path = str(tmp_path / "table.parquet")
     write(pl.DataFrame({"id": [1, 2], "who": ["x", "y"], "n": [0.5, 1.5]}), path, "parquet")
     flow = flow_of(weir.FileTable(path, schema=TABLE), {"auction": "id"}, cache_rows=8)
@@ -177,6 +183,17 @@ def test_the_cache_holds_no_more_than_it_may_and_forgets_what_nobody_asks_for(tm
         for keys in ((1, 9), (9, 1), (2, 3), (1, 9), (4, 5, 6), (7, 8), (10, 11, 12), (1,)):
             job.push("bids", [{"auction": key, "who": None, "at": 0} for key in keys])
     assert asked == [[1, 9], [2, 3], [4, 5, 6], [7, 8], [10, 11, 12], [1]]
+
+
+def test_the_cache_holds_no_more_bytes_than_it_may(tmp_path, asked, monkeypatch):
+    monkeypatch.setattr("weir.operators.joins.remembered_rows._BYTES_MAX", 4_000)
+    path = str(tmp_path / "table.parquet")
+    write(pl.DataFrame({"id": range(9), "who": "x" * 1_000, "n": 0.5}), path, "parquet")
+    with testing.start(flow_of(weir.FileTable(path, schema=TABLE), {"auction": "id"})) as job:
+        for key in (1, 2, 3, 4, 1, 4):
+            job.push("bids", [{"auction": key, "who": None, "at": 0}])
+    # The bytes of two rows are half of those that may be.
+    assert asked == [[1], [2], [3], [4], [1]]
 
 
 @pytest.mark.parametrize(
