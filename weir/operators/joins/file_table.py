@@ -82,8 +82,9 @@ class FileTableReader:
         if kind == "csv":
             return pl.scan_csv(paths, schema_overrides=self._types, infer_schema=False, glob=False)
         if kind == "json":
-            return pl.scan_ndjson(paths, schema_overrides=self._types)
-        return pl.scan_ipc(paths) if kind == "arrow" else pl.scan_parquet(paths, glob=False)
+            # It has no glob=.
+            return pl.scan_ndjson([glob.escape(path) for path in paths], schema_overrides=self._types)
+        return pl.scan_ipc(paths, glob=False) if kind == "arrow" else pl.scan_parquet(paths, glob=False)
 
     def _signed(self) -> _Signature:
         """The files of the table as they are now.
