@@ -125,9 +125,9 @@ class LookupJoinOperator(Operator):
         self._check(found)
         if not found.num_rows:
             return KeyRows(found, np.zeros(len(keys), dtype=np.int64))
-        batch = found.combine_chunks().to_batches()[0]
+        (rows,) = found.select(self._spec.keys).combine_chunks().to_batches()
         numbers = {key: number for number, key in enumerate(keys)}
-        own = weir_keys.key_bytes(batch, self._spec.keys).to_list()
+        own = weir_keys.key_bytes(rows, self._spec.keys).to_list()
         of = np.array([numbers.get(key, -1) for key in own], dtype=np.int64)
         order = np.argsort(of, kind="stable")[int((of < 0).sum()) :]
         counts = np.bincount(of[order], minlength=len(keys)).astype(np.int64)
