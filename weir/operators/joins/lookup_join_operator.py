@@ -13,7 +13,7 @@ import pyarrow as pa
 from weir.author.operator import Operator, OperatorContext
 from weir.errors import InputError
 from weir.keys import hashing as weir_keys
-from weir.operators.joins.remembered_rows import FoundRows, KeyRows, RememberedRows, spread
+from weir.operators.joins.remembered_rows import FoundRows, KeyRows, RememberedRows, spread_parts
 from weir.rows import row_watermarks
 from weir.rows.records import as_authors_see, system_schema, user_columns
 from weir.specs.lookup_joins import LookupJoinSpec
@@ -80,15 +80,10 @@ class LookupJoinOperator(Operator):
         batch = as_authors_see(batch)
         rows, firsts, counts = self._found(batch)
         leaving = np.maximum(counts, 1) if self._spec.how == "left" else counts
-        left = np.repeat(np.arange(batch.num_rows), leaving)
-        right = spread(firsts, leaving)
         # Many rows of the table may have one key: what leaves is cut as what comes.
-        for start in range(0, len(left), self._batch_size):
-            part = slice(start, start + self._batch_size)
-            made = self._joined(batch, rows, left[part], right[part], counts[left[part]] == 0)
-            yield (
-                made if watermarks_ms is None else row_watermarks.with_column(made, watermarks_ms[left[part]])
-            )
+        for left, right in spread_parts(firsts, leaving, self._batch_size):
+            made = self._joined(batch, rows, left, right, counts[left] == 0)
+            yield (made if watermarks_ms is None else row_watermarks.with_column(made, watermarks_ms[left]))
 
     def _found(self, batch: pa.RecordBatch) -> FoundRows:
         """Where the table's rows of each row of a batch are; a key with a null has none."""

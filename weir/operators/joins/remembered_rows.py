@@ -7,7 +7,7 @@ for until then.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -140,3 +140,22 @@ def spread(firsts: np.ndarray, counts: np.ndarray) -> np.ndarray:
     total = int(stops[-1]) if len(stops) else 0
     places: np.ndarray = np.arange(total) + np.repeat(firsts - (stops - counts), counts)
     return places
+
+
+def spread_parts(
+    firsts: np.ndarray, counts: np.ndarray, size: int
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """As :func:`spread`, ``size`` positions at a time: which of ``firsts`` each is of, and the position; int64.
+
+    Many rows with a key that has many rows make far more positions than memory may hold.
+    """
+    stops = np.cumsum(counts)
+    starts = stops - counts
+    total = int(stops[-1]) if len(stops) else 0
+    for begin in range(0, total, size):
+        end = min(begin + size, total)
+        lowest, highest = np.searchsorted(stops, [begin, end - 1], side="right").tolist()
+        of = np.arange(lowest, highest + 1)
+        begins = np.maximum(starts[of], begin)
+        here = np.minimum(stops[of], end) - begins
+        yield np.repeat(of, here), spread(firsts[of] + begins - starts[of], here)

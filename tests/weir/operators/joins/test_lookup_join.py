@@ -4,6 +4,7 @@ import random
 import secrets
 
 import deltalake
+import numpy as np
 import polars as pl
 import pytest
 
@@ -13,6 +14,7 @@ from tests.weir.state.database_backend import node_settings
 from weir import testing
 from weir.errors import GraphError, InputError
 from weir.operators.joins.file_table import FileTableReader
+from weir.operators.joins.remembered_rows import spread_parts
 from weir.state.cassandra.claim import bound
 from weir.state.cassandra.session import leave_session, open_session
 from weir.testing import ManualClock
@@ -113,6 +115,20 @@ def test_rows_keep_their_order_and_columns_that_are_not_read_are_left_out(tmp_pa
         (None, None),
         ("x", 2),
     ]
+
+
+def test_pairs_are_made_a_part_at_a_time():
+    for seed in range(cases(40)):
+        chance = np.random.default_rng(seed)
+        counts = chance.integers(0, 5, chance.integers(0, 9))
+        firsts, size = chance.integers(0, 99, len(counts)), int(chance.integers(1, 8))
+        parts = list(spread_parts(firsts, counts, size))
+        found = [pair for of, at in parts for pair in zip(of.tolist(), at.tolist(), strict=True)]
+        assert found == [(of, firsts[of] + n) for of in range(len(counts)) for n in range(counts[of])]
+        assert all(len(of) == size for of, _ in parts[:-1])
+    # 16 bytes for each of 10**12 pairs are in no memory.
+    of, _ = next(spread_parts(np.zeros(1_000, np.int64), np.full(1_000, 10**9), 10))
+    assert of.tolist() == [0] * 10
 
 
 def test_a_number_that_the_table_cannot_have_finds_nothing(tmp_path):
