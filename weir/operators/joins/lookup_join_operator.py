@@ -80,9 +80,10 @@ class LookupJoinOperator(Operator):
         batch = as_authors_see(batch)
         rows, firsts, counts = self._found(batch)
         leaving = np.maximum(counts, 1) if self._spec.how == "left" else counts
+        columns = [_whole(rows.column(name)) for name, _ in self._spec.added]
         # Many rows of the table may have one key: what leaves is cut as what comes.
         for left, right in spread_parts(firsts, leaving, self._batch_size):
-            made = self._joined(batch, rows, left, right, counts[left] == 0)
+            made = self._joined(batch, columns, left, right, counts[left] == 0)
             yield (made if watermarks_ms is None else row_watermarks.with_column(made, watermarks_ms[left]))
 
     def _found(self, batch: pa.RecordBatch) -> FoundRows:
@@ -139,24 +140,22 @@ class LookupJoinOperator(Operator):
     def _joined(
         self,
         batch: pa.RecordBatch,
-        rows: pa.Table,
+        columns: list[pa.Array],
         left: np.ndarray,
         right: np.ndarray,
         is_alone: np.ndarray,
     ) -> pa.RecordBatch:
-        """Rows of the batch beside rows of the table; nulls where ``is_alone``."""
+        """Rows of the batch beside rows of the table, of which ``columns`` are added; nulls where ``is_alone``."""
         every = len(left) == batch.num_rows and bool((left == np.arange(len(left))).all())
         taken = batch if every else batch.take(pa.array(left))
         user = len(user_columns(batch.schema))
         places = pa.array(np.where(is_alone, 0, right), mask=is_alone)
         fields = self._spec.added_fields()
-        found = [
-            _whole(rows.column(name)).take(places).cast(field.type)
-            for (name, _), field in zip(self._spec.added, fields, strict=True)
-        ]
-        columns = taken.columns
+        found = [column.take(places).cast(field.type) for column, field in zip(columns, fields, strict=True)]
         schema = system_schema(pa.schema([*list(batch.schema)[:user], *fields]))
-        return pa.RecordBatch.from_arrays([*columns[:user], *found, *columns[user:]], schema=schema)
+        return pa.RecordBatch.from_arrays(
+            [*taken.columns[:user], *found, *taken.columns[user:]], schema=schema
+        )
 
     def close(self) -> None:
         """Close the table."""
