@@ -289,16 +289,18 @@ def _deduplications() -> list[Change]:
     ]
 
 
+def _of_states(name: str, before: Mapping[str, Any], after: Mapping[str, Any], *more: Any) -> Change:
+    return Change(name, {"states": before}, {"states": after}, *more)
+
+
+def _number(dtype: Any = int, default: Any = 0, **more: Any) -> weir.ValueState:
+    return weir.ValueState(dtype, default, **more)
+
+
 def _states() -> list[Change]:
-    def change(name: str, before: Mapping[str, Any], after: Mapping[str, Any], *more: Any) -> Change:
-        return Change(name, {"states": before}, {"states": after}, *more)
-
-    def number(dtype: Any = int, default: Any = 0, **more: Any) -> weir.ValueState:
-        return weir.ValueState(dtype, default, **more)
-
+    change, number = _of_states, _number
     total, rows = number(), weir.ListState(int)
     words = weir.MapState(str, int)
-    short, long = weir.Ttl("15ms"), weir.Ttl("30ms")
     return [
         change("added", {"total": total}, {"total": total, "rows": rows, "words": words}),
         change("removed without leave", {"total": total, "rows": rows}, {"total": total}, "rows"),
@@ -332,6 +334,19 @@ def _states() -> list[Change]:
         change("other type", {"total": total}, {"total": number(float, 0.0)}, "int64"),
         change("other kind", {"total": rows}, {"total": words}, "total"),
         change("other default", {"total": total}, {"total": number(default=5)}),
+        change("field added", {"t": number(Small, Small(0))}, {"t": number(Wide, Wide(0))}),
+        change(
+            "field that is never null", {"t": number(Small, Small(0))}, {"t": number(Must, Must(0))}, "note"
+        ),
+        change("field removed", {"t": number(Wide, Wide(0))}, {"t": number(Small, Small(0))}, "note"),
+    ]
+
+
+def _lifetimes() -> list[Change]:
+    change, number = _of_states, _number
+    total = number()
+    short, long = weir.Ttl("15ms"), weir.Ttl("30ms")
+    return [
         change("with a TTL", {"total": total}, {"total": number(ttl=weir.Ttl("1h"))}),
         change("without a TTL", {"total": number(ttl=short)}, {"total": total}, ""),
         change("longer TTL", {"total": number(ttl=short)}, {"total": number(ttl=long)}, ""),
@@ -364,11 +379,6 @@ def _states() -> list[Change]:
             {"t": number(ttl=weir.Ttl("15ms", time="processing"))},
             "time",
         ),
-        change("field added", {"t": number(Small, Small(0))}, {"t": number(Wide, Wide(0))}),
-        change(
-            "field that is never null", {"t": number(Small, Small(0))}, {"t": number(Must, Must(0))}, "note"
-        ),
-        change("field removed", {"t": number(Wide, Wide(0))}, {"t": number(Small, Small(0))}, "note"),
     ]
 
 
@@ -378,5 +388,5 @@ CHANGES: Mapping[str, list[Change]] = {
     "join": [*_common("join"), *_joins()],
     "top": [*_common("top"), *_tops()],
     "deduplicate": [*_common("deduplicate"), *_deduplications()],
-    "process": [*_common("process"), *_states()],
+    "process": [*_common("process"), *_states(), *_lifetimes()],
 }

@@ -36,9 +36,9 @@ _IN_FLIGHT_MAX = 10_000
 class FileTable:
     """A table in files on the machines of the job, for ``stream.lookup_join``.
 
-    Files may be replaced while the job runs: write a new one elsewhere and rename it. A table of up to 64 MiB is held
-    in memory by each subtask, and read again when its files have changed; a larger one is searched for the keys of
-    each batch that are not remembered.
+    Files may be replaced while the job runs: write a new one elsewhere and rename it. A table of up to 64 MiB, and
+    256 MiB in memory, is held by each subtask, and read again when its files have changed; a larger one is searched for
+    the keys of each batch that are not remembered.
 
     Attributes:
         path: a file, a directory of parts, a glob, or the directory of a Delta Lake table.

@@ -139,11 +139,11 @@ def _told(value: exp.Expr | Column, scope: Scope) -> tuple[Typed | None, str, Ra
     if (
         isinstance(value, exp.Column)
         and not isinstance(value.this, exp.Star)
-        and value.sql() not in scope.known
+        and scope.known_value(value) is None
     ):
         found = scope.find(value)
         return found.value, "", found.rank
-    if isinstance(value, exp.Window) and value.sql() not in scope.known:
+    if isinstance(value, exp.Window) and scope.known_value(value) is None:
         return None, "", rank_of(value, scope)
     return scalar(value, scope), "", None
 
@@ -261,7 +261,7 @@ def _qualified(made: Relation, node: exp.Select, scope: Scope, context: Context)
     columns = list(made.columns)
     for number, window in enumerate(list(tree.find_all(exp.Window)), start=1):
         name = f"_place_{number}"
-        known = scope.known.get(window.sql())
+        known = scope.known_value(window)
         columns.append(Column(name, known, "", None if known is not None else rank_of(window, scope)))
         if window is tree:
             raise Unplaced("QUALIFY needs a bound, such as <= 3", window)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import islice
 from typing import Literal
 
 import polars as pl
@@ -17,6 +19,9 @@ from weir.specs.windows import WINDOW_BOUNDS
 from weir.spelling import did_you_mean
 from weir.sql.errors import Unplaced, start_of
 from weir.sql.types import Role, Typed, column
+
+#: An expression has at most so many nodes for each character of its text.
+_NODES_OF_CHARACTER = 4
 
 
 @dataclass(frozen=True)
@@ -157,6 +162,20 @@ class Scope:
     known: dict[str, Typed] = field(default_factory=dict)
     #: Of a grouped query: the columns before it, for messages.
     ungrouped: Scope | None = None
+
+    def known_value(self, node: exp.Expr) -> Typed | None:
+        """The value of ``known`` that has the text of an expression; None: there is none."""
+        if not self.known:
+            return None
+        # The text of each expression within a deep one would take a time that grows with the square.
+        if next(islice(node.walk(), _NODES_OF_CHARACTER * self._known_length, None), None) is not None:
+            return None
+        return self.known.get(node.sql())
+
+    @cached_property
+    def _known_length(self) -> int:
+        """Characters of the longest text that is known."""
+        return max(map(len, self.known))
 
     def has(self, node: exp.Column) -> bool:
         """Whether it can be found here."""

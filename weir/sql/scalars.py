@@ -36,7 +36,7 @@ def scalar(node: exp.Expr, scope: Scope) -> Typed:
     Raises:
         Unplaced: it has no meaning here, or one that is not there; with its place.
     """
-    known = scope.known.get(node.sql()) if scope.known else None
+    known = scope.known_value(node)
     if known is not None:
         return known
     if node.args.get("negate"):

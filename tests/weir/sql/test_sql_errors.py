@@ -1,5 +1,7 @@
 """Errors of SQL texts: one line with file, line, column, and what was meant."""
 
+import time
+
 import pytest
 
 import weir
@@ -311,6 +313,13 @@ def test_texts_with_mistakes_make_one_line_each():
     found |= {-seed: outcome(mangled(wide(), seed)) for seed in range(1, 9)}
     assert {seed: told for seed, told in found.items() if told not in ("plan", "error")} == {}
     assert list(found.values()).count("error") > 12
+
+
+def test_a_long_condition_beside_an_aggregate_is_read_once():
+    began_s = time.process_time()
+    assert outcome(mangled(wide(), 3_000_807)) == "error"
+    # Texts of all expressions within it, each of which has those of all within it, took 30 s.
+    assert time.process_time() - began_s < 10
 
 
 def test_streams_of_python_are_told_with_their_place():

@@ -27,7 +27,8 @@ class FileTableReader:
         types = dict(pl.Schema(pl.DataFrame(spec.schema.empty_table()).schema))
         self._types = {name: types[name] for name in columns}
         self._target = pa.schema([spec.schema.field(name).with_nullable(True) for name in columns])
-        self._held: tuple[_Signature, pl.DataFrame] | None = None
+        #: What its files were, and the table: where it is small its rows, else how they are read.
+        self._opened: tuple[_Signature, pl.DataFrame | pl.LazyFrame] | None = None
         self._errors: tuple[type[Exception], ...] = (OSError, pl.exceptions.PolarsError)
         self._delta: tuple[str, int, int] | None = None
         if spec.format == "delta":
@@ -41,12 +42,14 @@ class FileTableReader:
         Raises:
             InputError: the files cannot be read as the table is declared.
         """
-        wanted = pl.DataFrame(pa.Table.from_batches([keys])).cast(
-            {name: self._types[name] for name in self._keys}
-        )
+        wanted = pl.DataFrame(pa.Table.from_batches([keys]))
         try:
+            table = self._table()
+            if isinstance(table, pl.LazyFrame):
+                # While it is read: else all of a large table would be in memory before the join.
+                table = table.filter([pl.col(name).is_in(wanted[name].implode()) for name in self._keys])
             found = (
-                self._frame().join(wanted.lazy(), on=self._keys, how="semi", maintain_order="left").collect()
+                table.lazy().join(wanted.lazy(), on=self._keys, how="semi", maintain_order="left").collect()
             )
         except self._errors as error:
             raise self._error(error) from error
@@ -54,22 +57,23 @@ class FileTableReader:
 
     def close(self) -> None:
         """Let go of what is held."""
-        self._held = None
+        self._opened = None
 
-    def _frame(self) -> pl.LazyFrame:
+    def _table(self) -> pl.DataFrame | pl.LazyFrame:
         """The table's columns that are read."""
         signature = self._signed()
-        if self._held is not None and self._held[0] == signature:
-            return self._held[1].lazy()
-        self._held = None
+        if self._opened is None or self._opened[0] != signature:
+            self._opened = None
+            self._opened = signature, self._read(signature)
+        return self._opened[1]
+
+    def _read(self, signature: _Signature) -> pl.DataFrame | pl.LazyFrame:
         columns = [pl.col(name).cast(dtype) for name, dtype in self._types.items()]
         lazy = self._scanned(signature).select(columns)
         if sum(size for *_, size in signature) > _HELD_BYTES_MAX:
             return lazy
         frame = lazy.collect()
-        if frame.estimated_size() <= 4 * _HELD_BYTES_MAX:
-            self._held = signature, frame
-        return frame.lazy()
+        return frame if frame.estimated_size() <= 4 * _HELD_BYTES_MAX else lazy
 
     def _scanned(self, signature: _Signature) -> pl.LazyFrame:
         paths, kind = [path for path, *_ in signature], self._spec.format
@@ -78,8 +82,9 @@ class FileTableReader:
         if kind == "csv":
             return pl.scan_csv(paths, schema_overrides=self._types, infer_schema=False, glob=False)
         if kind == "json":
-            return pl.scan_ndjson(paths, schema_overrides=self._types)
-        return pl.scan_ipc(paths) if kind == "arrow" else pl.scan_parquet(paths, glob=False)
+            # It has no glob=.
+            return pl.scan_ndjson([glob.escape(path) for path in paths], schema_overrides=self._types)
+        return pl.scan_ipc(paths, glob=False) if kind == "arrow" else pl.scan_parquet(paths, glob=False)
 
     def _signed(self) -> _Signature:
         """The files of the table as they are now.

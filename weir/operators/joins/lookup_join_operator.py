@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from typing import Protocol
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 
 from weir.author.operator import Operator, OperatorContext
 from weir.errors import InputError
 from weir.keys import hashing as weir_keys
-from weir.operators.joins.remembered_rows import FoundRows, KeyRows, RememberedRows, spread
+from weir.operators.joins.remembered_rows import FoundRows, KeyRows, RememberedRows, spread_parts
 from weir.rows import row_watermarks
 from weir.rows.records import as_authors_see, system_schema, user_columns
 from weir.specs.lookup_joins import LookupJoinSpec
@@ -79,20 +80,18 @@ class LookupJoinOperator(Operator):
         batch = as_authors_see(batch)
         rows, firsts, counts = self._found(batch)
         leaving = np.maximum(counts, 1) if self._spec.how == "left" else counts
-        left = np.repeat(np.arange(batch.num_rows), leaving)
-        right = spread(firsts, leaving)
+        columns = [_whole(rows.column(name)) for name, _ in self._spec.added]
         # Many rows of the table may have one key: what leaves is cut as what comes.
-        for start in range(0, len(left), self._batch_size):
-            part = slice(start, start + self._batch_size)
-            made = self._joined(batch, rows, left[part], right[part], counts[left[part]] == 0)
-            yield (
-                made if watermarks_ms is None else row_watermarks.with_column(made, watermarks_ms[left[part]])
-            )
+        for left, right in spread_parts(firsts, leaving, self._batch_size):
+            made = self._joined(batch, columns, left, right, counts[left] == 0)
+            yield (made if watermarks_ms is None else row_watermarks.with_column(made, watermarks_ms[left]))
 
     def _found(self, batch: pa.RecordBatch) -> FoundRows:
         """Where the table's rows of each row of a batch are; a key with a null has none."""
-        names = [name for name, _ in self._spec.on]
-        arrays = [batch.column(name) for name in names]
+        # A number that no row of the table can have is a null, too.
+        arrays = [
+            _of_type(batch.column(name), self._schema.field(other).type) for name, other in self._spec.on
+        ]
         there = np.ones(batch.num_rows, dtype=np.bool_)
         for each in arrays:
             if each.null_count:
@@ -122,9 +121,9 @@ class LookupJoinOperator(Operator):
         self._check(found)
         if not found.num_rows:
             return KeyRows(found, np.zeros(len(keys), dtype=np.int64))
-        batch = found.combine_chunks().to_batches()[0]
+        (rows,) = found.select(self._spec.keys).combine_chunks().to_batches()
         numbers = {key: number for number, key in enumerate(keys)}
-        own = weir_keys.key_bytes(batch, self._spec.keys).to_list()
+        own = weir_keys.key_bytes(rows, self._spec.keys).to_list()
         of = np.array([numbers.get(key, -1) for key in own], dtype=np.int64)
         order = np.argsort(of, kind="stable")[int((of < 0).sum()) :]
         counts = np.bincount(of[order], minlength=len(keys)).astype(np.int64)
@@ -141,30 +140,36 @@ class LookupJoinOperator(Operator):
     def _joined(
         self,
         batch: pa.RecordBatch,
-        rows: pa.Table,
+        columns: list[pa.Array],
         left: np.ndarray,
         right: np.ndarray,
         is_alone: np.ndarray,
     ) -> pa.RecordBatch:
-        """Rows of the batch beside rows of the table; nulls where ``is_alone``."""
+        """Rows of the batch beside rows of the table, of which ``columns`` are added; nulls where ``is_alone``."""
         every = len(left) == batch.num_rows and bool((left == np.arange(len(left))).all())
         taken = batch if every else batch.take(pa.array(left))
         user = len(user_columns(batch.schema))
         places = pa.array(np.where(is_alone, 0, right), mask=is_alone)
         fields = self._spec.added_fields()
-        found = [
-            _whole(rows.column(name)).take(places).cast(field.type)
-            for (name, _), field in zip(self._spec.added, fields, strict=True)
-        ]
-        columns = taken.columns
+        found = [column.take(places).cast(field.type) for column, field in zip(columns, fields, strict=True)]
         schema = system_schema(pa.schema([*list(batch.schema)[:user], *fields]))
-        return pa.RecordBatch.from_arrays([*columns[:user], *found, *columns[user:]], schema=schema)
+        return pa.RecordBatch.from_arrays(
+            [*taken.columns[:user], *found, *taken.columns[user:]], schema=schema
+        )
 
     def close(self) -> None:
         """Close the table."""
         if self._reader is not None:
             self._reader.close()
             self._reader = None
+
+
+def _of_type(column: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """A key column as the table has it: whole numbers that the table cannot have are null."""
+    if column.type == wanted or not pa.types.is_integer(wanted):
+        return column
+    number = pl.Series(pa.array([], wanted)).dtype
+    return pl.Series(column).cast(number, strict=False).to_arrow()
 
 
 def _whole(column: pa.ChunkedArray) -> pa.Array:

@@ -1,17 +1,20 @@
 """Rows of a table outside, by the keys that were asked for: a bounded cache, also of keys that have no rows.
 
-Two generations: what is asked for goes into the young one. When that is half as large as the cache may be, it becomes
-the old one, whose keys are forgotten with the next change unless they are asked for until then.
+Two generations: what is asked for goes into the young one. When that is half as large as the cache may be, in keys and
+rows or in bytes, it becomes the old one. Keys of the old one are forgotten with the next change, unless they are asked
+for until then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+#: What keys and rows of a subtask take together, at most about so much, however many there may be.
+_BYTES_MAX = 256 << 20
 #: Pieces of a generation's rows that are put together: each costs at every look.
 _PIECES_MAX = 16
 
@@ -44,6 +47,8 @@ class _Generation:
         self.counts = np.empty(0, dtype=np.int64)
         self.until_s = np.empty(0, dtype=np.float64)
         self._rows = schema.empty_table()
+        #: What keys and rows take.
+        self.bytes = 0
 
     @property
     def size(self) -> int:
@@ -73,6 +78,7 @@ class _Generation:
         self.firsts = np.concatenate([self.firsts, firsts])
         self.counts = np.concatenate([self.counts, rows.counts])
         self.until_s = np.concatenate([self.until_s, until_s])
+        self.bytes += sum(map(len, keys)) + rows.rows.nbytes
         if rows.rows.num_rows:
             self._rows = pa.concat_tables([self._rows, rows.rows])
 
@@ -122,7 +128,7 @@ class RememberedRows:
                 young.add([keys[at] for at in asked.tolist()], ask(asked), until_s)
             slots = young.slots(keys, now_s)
         found = FoundRows(young.rows, young.firsts[slots], young.counts[slots])
-        if young.size > self._size_max // 2:
+        if young.size > self._size_max // 2 or young.bytes > _BYTES_MAX // 2:
             self._old = young if self._size_max else _Generation(self._schema)
             self._young = _Generation(self._schema)
         return found
@@ -134,3 +140,22 @@ def spread(firsts: np.ndarray, counts: np.ndarray) -> np.ndarray:
     total = int(stops[-1]) if len(stops) else 0
     places: np.ndarray = np.arange(total) + np.repeat(firsts - (stops - counts), counts)
     return places
+
+
+def spread_parts(
+    firsts: np.ndarray, counts: np.ndarray, size: int
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """As :func:`spread`, ``size`` positions at a time: which of ``firsts`` each is of, and the position; int64.
+
+    Many rows with a key that has many rows make far more positions than memory may hold.
+    """
+    stops = np.cumsum(counts)
+    starts = stops - counts
+    total = int(stops[-1]) if len(stops) else 0
+    for begin in range(0, total, size):
+        end = min(begin + size, total)
+        lowest, highest = np.searchsorted(stops, [begin, end - 1], side="right").tolist()
+        of = np.arange(lowest, highest + 1)
+        begins = np.maximum(starts[of], begin)
+        here = np.minimum(stops[of], end) - begins
+        yield np.repeat(of, here), spread(firsts[of] + begins - starts[of], here)

@@ -4,6 +4,7 @@ import random
 import secrets
 
 import deltalake
+import numpy as np
 import polars as pl
 import pytest
 
@@ -12,6 +13,8 @@ from tests.effort import cases
 from tests.weir.state.database_backend import node_settings
 from weir import testing
 from weir.errors import GraphError, InputError
+from weir.operators.joins.file_table import FileTableReader
+from weir.operators.joins.remembered_rows import spread_parts
 from weir.state.cassandra.claim import bound
 from weir.state.cassandra.session import leave_session, open_session
 from weir.testing import ManualClock
@@ -67,8 +70,10 @@ def test_rows_are_those_of_plain_python_in_any_cuts_and_with_restarts(kind, tmp_
             }
             for number in range(chance.randrange(1, 25))
         ]
-        path = str(tmp_path / f"table-{seed}.{kind}")
-        write(pl.DataFrame(rows, schema=TYPES), path, kind)
+        path = tmp_path / f"table-{seed}"
+        # A table of Delta Lake is a directory by itself; names of parts are no patterns.
+        path.mkdir()
+        write(pl.DataFrame(rows, schema=TYPES), path if kind == "delta" else path / f"part[{seed}]", kind)
         on = chance.choice([{"auction": "id"}, {"who": "who"}, {"auction": "id", "who": "who"}])
         how = chance.choice(["left", "inner"])
         bids = [
@@ -79,7 +84,7 @@ def test_rows_are_those_of_plain_python_in_any_cuts_and_with_restarts(kind, tmp_
             }
             for at in range(24)
         ]
-        table = weir.FileTable(path, schema=TABLE, format=kind)
+        table = weir.FileTable(str(path), schema=TABLE, format=kind)
         flow = flow_of(table, on, how=how, cache_rows=chance.choice([0, 1, 6, 1000]))
         told, left = [], list(bids)
         with testing.start(flow, collect_sinks=True) as job:
@@ -112,6 +117,55 @@ def test_rows_keep_their_order_and_columns_that_are_not_read_are_left_out(tmp_pa
     ]
 
 
+def test_pairs_are_made_a_part_at_a_time():
+    for seed in range(cases(40)):
+        chance = np.random.default_rng(seed)
+        counts = chance.integers(0, 5, chance.integers(0, 9))
+        firsts, size = chance.integers(0, 99, len(counts)), int(chance.integers(1, 8))
+        parts = list(spread_parts(firsts, counts, size))
+        found = [pair for of, at in parts for pair in zip(of.tolist(), at.tolist(), strict=True)]
+        assert found == [(of, firsts[of] + n) for of in range(len(counts)) for n in range(counts[of])]
+        assert all(len(of) == size for of, _ in parts[:-1])
+    # 16 bytes for each of 10**12 pairs are in no memory.
+    of, _ = next(spread_parts(np.zeros(1_000, np.int64), np.full(1_000, 10**9), 10))
+    assert of.tolist() == [0] * 10
+
+
+def test_a_number_that_the_table_cannot_have_finds_nothing(tmp_path):
+    path = str(tmp_path / "table.parquet")
+    pl.DataFrame({"id": [2, 1], "n": ["x", "y"]}, schema={"id": pl.Int8, "n": pl.String}).write_parquet(path)
+    flow = flow_of(weir.FileTable(path, schema={"id": pl.Int8, "n": str}), {"auction": "id"})
+    rows = [{"auction": key, "who": "z", "at": at} for at, key in enumerate((2, 258, None, 1))]
+    found = testing.run(flow, {"bids": rows})["out"].to_polars()
+    assert found.select("auction", "n").rows() == [(2, "x"), (258, None), (None, None), (1, "y")]
+
+
+@pytest.mark.parametrize("is_small_on_disk", [False, True])
+def test_a_large_table_is_searched_for_the_keys_and_not_held(is_small_on_disk, tmp_path, monkeypatch):
+    path, read, whole = tmp_path / "table.parquet", [], FileTableReader._read
+
+    def seen(self, signature):
+        read.append(whole(self, signature))
+        return read[-1]
+
+    names = [f"{'w' * 300}{number}" for number in range(3)]
+    frame = pl.DataFrame({"id": range(400), "who": [names[number % 3] for number in range(400)], "n": 0.5})
+    frame.write_parquet(path)
+    held = path.stat().st_size if is_small_on_disk else 1
+    assert frame.estimated_size() > 4 * held
+    monkeypatch.setattr("weir.operators.joins.file_table._HELD_BYTES_MAX", held)
+    monkeypatch.setattr(FileTableReader, "_read", seen)
+    on = {"auction": "id", "who": "who"}
+    flow = flow_of(weir.FileTable(str(path), schema=TABLE), on, how="inner", cache_rows=0)
+    bids = [{"auction": 7 * at, "who": names[at % 2], "at": at} for at in range(60)]
+    with testing.start(flow, collect_sinks=True) as job:
+        for at in range(0, 60, 20):
+            job.push("bids", bids[at : at + 20])
+        found = job.finish()["out"].to_polars().rows()
+    assert found == expected(bids, frame.rows(named=True), on, "inner")
+    assert [type(each) for each in read] == [pl.LazyFrame]
+
+
 def test_a_table_that_changes_is_read_again_when_answers_are_too_old(tmp_path):
     path, clock = str(tmp_path / "table.csv"), ManualClock()
     write(pl.DataFrame({"id": [1], "who": ["old"]}), path, "csv")
@@ -126,9 +180,9 @@ def test_a_table_that_changes_is_read_again_when_answers_are_too_old(tmp_path):
         assert job.rows("named").to_polars()["who_right"].to_list() == ["old", "old", "second", "new"]
 
 
-def test_the_cache_holds_no_more_than_it_may_and_forgets_what_nobody_asks_for(tmp_path, monkeypatch):
-    from weir.operators.joins.file_table import FileTableReader
-
+@pytest.fixture
+def asked(monkeypatch):
+    """Keys that the table was asked for, by request."""
     asked, find = [], FileTableReader.find
 
     def counted(self, keys):
@@ -136,6 +190,10 @@ def test_the_cache_holds_no_more_than_it_may_and_forgets_what_nobody_asks_for(tm
         return find(self, keys)
 
     monkeypatch.setattr(FileTableReader, "find", counted)
+    return asked
+
+
+def test_the_cache_holds_no_more_than_it_may_and_forgets_what_nobody_asks_for(tmp_path, asked):
     path = str(tmp_path / "table.parquet")
     write(pl.DataFrame({"id": [1, 2], "who": ["x", "y"], "n": [0.5, 1.5]}), path, "parquet")
     flow = flow_of(weir.FileTable(path, schema=TABLE), {"auction": "id"}, cache_rows=8)
@@ -143,6 +201,17 @@ def test_the_cache_holds_no_more_than_it_may_and_forgets_what_nobody_asks_for(tm
         for keys in ((1, 9), (9, 1), (2, 3), (1, 9), (4, 5, 6), (7, 8), (10, 11, 12), (1,)):
             job.push("bids", [{"auction": key, "who": None, "at": 0} for key in keys])
     assert asked == [[1, 9], [2, 3], [4, 5, 6], [7, 8], [10, 11, 12], [1]]
+
+
+def test_the_cache_holds_no_more_bytes_than_it_may(tmp_path, asked, monkeypatch):
+    monkeypatch.setattr("weir.operators.joins.remembered_rows._BYTES_MAX", 4_000)
+    path = str(tmp_path / "table.parquet")
+    write(pl.DataFrame({"id": range(9), "who": "x" * 1_000, "n": 0.5}), path, "parquet")
+    with testing.start(flow_of(weir.FileTable(path, schema=TABLE), {"auction": "id"})) as job:
+        for key in (1, 2, 3, 4, 1, 4):
+            job.push("bids", [{"auction": key, "who": None, "at": 0}])
+    # The bytes of two rows are half of those that may be.
+    assert asked == [[1], [2], [3], [4], [1]]
 
 
 @pytest.mark.parametrize(
