@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import tempfile
 import time
@@ -93,10 +94,14 @@ def _used(spark: SparkSession, job: str, place: Path, way: str, size: int) -> Us
 
 
 def _cpu_s() -> float:
-    """CPU of this process and of those that it has started, Spark's among them if its master is local."""
-    own = psutil.Process()
-    times = (each.cpu_times() for each in (own, *own.children(recursive=True)))
-    return sum(each.user + each.system for each in times)
+    """CPU of this process and of those that it has started, also of ended ones; Spark's too if its master is local."""
+    own, used_s = psutil.Process(), 0.0
+    for each in (own, *own.children(recursive=True)):
+        # One that ends meanwhile is counted with the children of the process that has waited for it.
+        with contextlib.suppress(psutil.NoSuchProcess):
+            times = each.cpu_times()
+            used_s += times.user + times.system + times.children_user + times.children_system
+    return used_s
 
 
 def _figures(used: Mapping[tuple[str, int], Usage], few: int, many: int) -> dict[str, Any]:

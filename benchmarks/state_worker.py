@@ -57,7 +57,7 @@ class WorkerParameters:
 
     def settings(self) -> RocksDbConfig:
         """The store's settings."""
-        return RocksDbConfig(**self.rocksdb)  # type: ignore[arg-type]
+        return RocksDbConfig.model_validate(self.rocksdb)
 
 
 def own_numbers(parameters: WorkerParameters) -> np.ndarray:

@@ -72,7 +72,6 @@ _LONGEST = (
     "tests/scenarios/test_backlog.py",
     "tests/benchmarks/test_checkpoints.py",
     "tests/scenarios/test_failures.py",
-    "tests/benchmarks/test_sustained.py",
     "tests/scenarios/test_wide_states.py",
     "tests/scenarios/test_user_states.py",
     "tests/services/test_commands.py",
@@ -88,7 +87,10 @@ _LONGEST = (
     # Files with one or two tests, which would begin at the very end.
     "tests/experiments/test_fuzz.py",
     "tests/experiments/workflows/test_driver.py",
+    "tests/log_broker/test_chaos.py",
     "tests/log_broker/test_etcd_record.py",
+    "tests/log_broker/test_moves.py",
+    "tests/scenarios/test_standby.py",
 )
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import pytest
 
+from benchmarks import rescale
 from benchmarks.command_line import execute
 from benchmarks.queries import check_refusal
-from benchmarks.rescale import RescaleOptions
-from benchmarks.rescale import run as run_rescale
 from benchmarks.results import Bar, BenchmarkError, BenchmarkResult
 from benchmarks.sustained import OverloadedError, at_a_rate_that_lasts, behind_s, check_quick
 
@@ -94,19 +94,21 @@ def test_rows_that_take_long_before_anything_happens_are_an_overload():
 
 
 @pytest.mark.scenario
-def test_a_rate_that_no_machine_sustains_is_halved(tmp_path, forked):
+def test_a_rate_that_no_machine_sustains_is_halved(tmp_path, monkeypatch, forked):
+    twice = partial(at_a_rate_that_lasts, rates_max=2)
+    monkeypatch.setattr(rescale, "at_a_rate_that_lasts", twice)
     # Each row is a call of a Python function.
-    options = RescaleOptions(
+    options = rescale.RescaleOptions(
         state="user-records",
         state_bytes=1e6,
-        rate=1_600_000,
-        duration_s=2,
-        settle_s=0.2,
-        before_s=1,
+        rate=4_000_000,
+        duration_s=0.5,
+        settle_s=2.5,
+        before_s=0.2,
         data_root=tmp_path,
     )
-    document = run_rescale(options, lambda step, done: None).as_json()
-    assert document["rate_given"] == 1_600_000
-    # A judgement, if there is one, is of a lower rate.
-    assert document["judged"] == 0 or document["rate"] < 1_600_000
-    assert document["judged"] == 1 or document["not_judged"]
+    said = []
+    document = rescale.run(options, lambda step, done: said.append(step)).as_json()
+    assert (document["judged"], document["rate_given"]) == (0, 4_000_000)
+    assert any("not keep up: at 4,000,000 events/s the job is" in step for step in said)
+    assert document["not_judged"].startswith("at 2,000,000 events/s the job is ")

@@ -15,11 +15,12 @@ SCORE = 3
 #: Times of minutes are of seconds here.
 QUICK = {
     "autoscaler.enabled": "true",
-    "autoscaler.window_s": 3,
+    "autoscaler.window_s": 2,
     "autoscaler.cool_down_s": 0.5,
     "autoscaler.catch_up_s": 10,
-    "autoscaler.scale_down_after_s": 5,
-    "autoscaler.stages": "score=1..8,views=off",
+    "autoscaler.scale_down_after_s": 2,
+    # After a change of another stage this one would wait. From the first rows alone it could seem to need one subtask.
+    "autoscaler.stages": "score=2..8,views=off,count=off,out=off",
 }
 
 
