@@ -6,6 +6,7 @@ looks are so far apart that they take a twentieth of the time at most.
 
 from __future__ import annotations
 
+import gc
 import sys
 import sysconfig
 from collections import Counter
@@ -105,13 +106,28 @@ def sample(
     while (began_s := clock.monotonic_s()) < ends_s and is_wanted():
         seen = find()
         samples.subtasks = max(samples.subtasks, len(seen))
-        look(seen, sys._current_frames(), samples.counts)
+        look(seen, frames_of_threads(), samples.counts)
         taken_s = clock.monotonic_s() - began_s
         part = (part + _GOLDEN) % 1.0
         sleep(
             min(max(INTERVAL_S * (0.5 + part), taken_s / _COST_MAX), max(ends_s - clock.monotonic_s(), 0.0))
         )
     return samples
+
+
+def frames_of_threads() -> dict[int, FrameType]:
+    """Return the innermost frame of each thread of this process, by ``threading.get_ident``.
+
+    Python before 3.11.9 holds the lock of its list of threads meanwhile: a garbage collection in there may let another
+    thread run, which waits for that lock and keeps the interpreter's, for ever (CPython issue 106883).
+    """
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        return sys._current_frames()
+    finally:
+        if collects:
+            gc.enable()
 
 
 def look(seen: Iterable[SampledThread], frames: Mapping[int, FrameType], counts: Counter[_Seen]) -> None:

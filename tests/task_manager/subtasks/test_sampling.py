@@ -1,5 +1,6 @@
 """Real threads that are looked at; the clock is the test's."""
 
+import subprocess
 import sys
 import threading
 from collections import Counter
@@ -8,7 +9,15 @@ import pyarrow as pa
 import pytest
 
 from task_manager.services.profile_wire import profile_to_proto
-from task_manager.subtasks.sampling import _STACKS_MAX, SampledThread, Samples, kind_of, look, sample
+from task_manager.subtasks.sampling import (
+    _STACKS_MAX,
+    SampledThread,
+    Samples,
+    frames_of_threads,
+    kind_of,
+    look,
+    sample,
+)
 from weir import threads
 from weir.author.operator import Operator, OperatorContext
 from weir.operators.chain import OperatorChain
@@ -18,6 +27,35 @@ from weir.state.tables.opened import StateTables
 from weir.testing import ManualClock
 
 BATCH = pa.RecordBatch.from_pydict({"id": [1, 2, 3]})
+
+#: Looks where a garbage collection is due, which lets another thread run that begins threads.
+_LOOKS_WHILE_GARBAGE_IS_COLLECTED = """
+import gc, os, threading, time
+from task_manager.subtasks.sampling import frames_of_threads
+
+class Garbage:
+    def __init__(self):
+        self.itself = self
+    def __del__(self):
+        time.sleep(0.001)
+
+def begin_threads():
+    while True:
+        thread = threading.Thread(target=lambda: None)
+        thread.start()
+        thread.join()
+
+threading.Thread(target=begin_threads, daemon=True).start()
+gc.set_threshold(1)
+for _ in range(300):
+    gc.disable()
+    Garbage()
+    gc.enable()
+    frames_of_threads()
+assert gc.isenabled()
+print("looked", flush=True)
+os._exit(0)
+"""
 
 
 class Passes(Operator):
@@ -113,8 +151,15 @@ def test_a_thread_that_is_gone_is_not_seen():
 
 def test_different_stacks_are_bounded():
     counts = Counter({((), str(number), False): 1 for number in range(_STACKS_MAX)})
-    look([SampledThread(threading.get_ident())], sys._current_frames(), counts)
+    look([SampledThread(threading.get_ident())], frames_of_threads(), counts)
     assert len(counts) == _STACKS_MAX
+
+
+def test_a_garbage_collection_during_a_look_does_not_stop_the_process():
+    run = subprocess.run(
+        [sys.executable, "-c", _LOOKS_WHILE_GARBAGE_IS_COLLECTED], capture_output=True, text=True, timeout=60
+    )
+    assert (run.stdout, run.stderr) == ("looked\n", "")
 
 
 def test_it_ends_when_nobody_wants_it_and_when_the_time_is_over():
