@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -123,6 +124,12 @@ class ManyTicket(Ticket):
 
     def result(self, timeout_s: float | None = None) -> int:
         """Wait for all; returns the offset of the first record. Raises as :meth:`Ticket.result`."""
+        until_s = None if timeout_s is None else time.monotonic() + timeout_s
         for batch in self._batches:
-            Ticket(batch, 0).result(timeout_s)
+            # Of all together.
+            left_s = None if until_s is None else max(until_s - time.monotonic(), 0.0)
+            if not batch.is_done and not batch.wait(left_s):
+                raise TimeoutError(f"no answer from the log within {timeout_s} s; it may still come")
+            if batch.error is not None:
+                raise batch.error
         return super().result(timeout_s)
