@@ -366,7 +366,7 @@ class Controller(log_pb2_grpc.LogControllerServicer):
             return log_pb2.AcceptLossReply(error=f"partition {name}: {error}")
         if record.loss_epoch != before:
             log.warning(
-                "partition %s: a loss is accepted: broker %d has it up to offset %d, and what others had beyond is gone",
+                "partition %s: a loss is accepted: broker %d has it up to offset %d, and what others had is gone",
                 name,
                 broker_id,
                 record.loss_end_offset,

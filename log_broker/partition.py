@@ -247,8 +247,8 @@ class PartitionReplica:
     def hears(self, epoch: int, config: int) -> bool:
         """Whether a record is as new as all that were heard of; else nothing that it says may be done.
 
-        It comes from a controller that was replaced, and has not noticed it yet. The set of replicas also changes within
-        an epoch: a leader that counted by an older one would acknowledge what no majority has.
+        It comes from a controller that was replaced, and has not noticed it yet. The set of replicas also changes
+        within an epoch: a leader that counted by an older one would acknowledge what no majority has.
         """
         if (epoch, config) < self._heard:
             return False

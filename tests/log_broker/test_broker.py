@@ -103,7 +103,7 @@ def test_a_partition_that_cannot_begin_stops_no_other_one_and_says_so_once(tmp_p
 
 
 def test_nothing_is_done_that_an_older_record_says(tmp_path):
-    """A controller that was replaced, and has not noticed it, may tell the set of replicas before a step, in the epoch."""
+    """A controller that was replaced, and has not noticed it, may tell an earlier set of replicas of the same epoch."""
 
     def test(broker):
         broker.apply(view_of(broker, leader=1))

@@ -18,8 +18,8 @@ def test_what_is_killed_at_each_start_is_started_again_after_longer_and_longer_p
     pauses = [found.ended(-signal.SIGKILL, 0.4) for _ in range(9)]
     assert pauses == [0, 1, 2, 4, 8, 16, 30, 30, 30]
     assert found.told("broker 2", -9, 0.4, 30.0) == (
-        "broker 2 was killed (SIGKILL) 0.4 s after its start, 9 times in a row; look into dmesg: the machine may have no "
-        "memory left; it is started again in 30 s"
+        "broker 2 was killed (SIGKILL) 0.4 s after its start, 9 times in a row; look into dmesg: the machine may have "
+        "no memory left; it is started again in 30 s"
     )
     # It has run since.
     assert found.ended(-signal.SIGKILL, LONG_S) == 0

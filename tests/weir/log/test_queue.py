@@ -86,10 +86,10 @@ def test_the_answer_to_several_batches_is_waited_for_no_longer_than_asked(monkey
         return True
 
     monkeypatch.setattr(Batch, "wait", wait)
-    ManyTicket(batches).result(10.0)
+    ManyTicket(batches, SystemClock()).result(10.0)
     # Of what is left after those before it.
     assert waited == sorted(waited, reverse=True)
     assert 0 < waited[-1] <= 10.0 - 19 * 0.01
     monkeypatch.undo()
     with pytest.raises(TimeoutError, match="within 0 s"):
-        ManyTicket([Batch(0), Batch(0)]).result(0)
+        ManyTicket([Batch(0), Batch(0)], SystemClock()).result(0)

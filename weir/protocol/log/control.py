@@ -60,8 +60,8 @@ class PartitionRecord:
     config: int = 1
     #: What ``replicas`` are to become; empty: they stay.
     target: list[int] = field(default_factory=list)
-    #: Of the last :meth:`PartitionControl.accept_loss`: its broker, what that had, and the epoch that began with it. What
-    #: was committed before, and that broker did not have, is lost. 0: nothing was ever lost.
+    #: Of the last :meth:`PartitionControl.accept_loss`: its broker, what that had, and the epoch that began with it.
+    #: What was committed before, and that broker did not have, is lost. 0: nothing was ever lost.
     loss_broker: int = 0
     loss_end_offset: int = 0
     loss_epoch: int = 0
