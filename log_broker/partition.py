@@ -135,6 +135,7 @@ class PartitionReplica:
             if self.settings.durability == "memory"
             else DirectoryPlace(self._directory)
         )
+        self._place.check()
         self.log = self._new_log()
         try:
             document = self._place.load(DOCUMENT)

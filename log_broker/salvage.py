@@ -35,6 +35,9 @@ def salvage(directory: Path) -> int:
         OSError: the same.
     """
     place = DirectoryPlace(directory) if directory.is_dir() else None
+    if place is not None:
+        # Else what a broker had no time to move any more would be taken for what was put back.
+        place.end_set_aside(DOCUMENT)
     if place is None or not (place.asides() or place.begun_swap()):
         raise ConfigError(
             f"{directory}: nothing was set aside; weir log status says which replicas began anew"
@@ -42,7 +45,7 @@ def salvage(directory: Path) -> int:
     documents = [directory / DOCUMENT, *directory.glob(f"{ASIDE}*/{DOCUMENT}")]
     promised = max(map(_promised_epoch, documents))
     begun = place.begun_swap()
-    # Segments without a document are there again, by an earlier call that died then.
+    # Segments without a document have been put back by an earlier call, which died then.
     if begun or documents[0].exists() or not place.bases():
         place.swap_aside(begun or _most(place.asides()), DOCUMENT)
     end_offset = _keep(place, _whole_part(place))

@@ -51,6 +51,13 @@ class Place(Protocol):
     def bytes_max(self) -> int:
         """More than so many bytes of segments are refused; 0: as many as there is room for."""
 
+    def check(self) -> None:
+        """Look whether what is here is one replica's data.
+
+        Raises:
+            LogWriteError: salvage has put back a part of what was set aside, and was ended then.
+        """
+
     def bases(self) -> list[int]:
         """Offsets at which segments begin, ascending."""
 
@@ -248,6 +255,11 @@ class DirectoryPlace:
         self._move_files(self.path, unfinished, first)
         self._name_aside()
 
+    def end_set_aside(self, first: str) -> None:
+        """Move what is left, if a process has died while it moved everything away; raises as :meth:`set_aside`."""
+        if self._aside_unfinished.is_dir():
+            self.set_aside(first)
+
     @staticmethod
     def _move_files(source: Path, target: Path, first: str) -> None:
         """Move all files, this one first and segments last.
@@ -269,6 +281,13 @@ class DirectoryPlace:
             for number, each in enumerate(kept[1:], 2):
                 os.replace(each, self.path / f"{ASIDE}.{number}")
         os.replace(unfinished, self.path / (f"{ASIDE}.{len(kept) + 1}" if kept else ASIDE))
+
+    def check(self) -> None:
+        """Refuse to be read while a part of it is elsewhere; see :class:`Place`."""
+        if self.begun_swap() is not None:
+            raise LogWriteError(
+                f"{self.path}: a part of what was set aside is put back; call weir log broker --salvage once more"
+            )
 
     def begun_swap(self) -> Path | None:
         """Return the folder whose :meth:`swap_aside` has not ended; None: there is none."""
@@ -348,6 +367,9 @@ class MemoryPlace:
             os.close(descriptor)
         for ending in ("index", "start"):
             self._documents.pop(f"{segment_name(base_offset)}.{ending}", None)
+
+    def check(self) -> None:
+        """Nothing can be put back."""
 
     def set_aside(self, first: str) -> None:
         """Give all of it back: a process that ends could not keep it either."""

@@ -7,6 +7,7 @@ import os
 import pytest
 
 from log_broker import partition
+from log_broker.errors import LogDamagedError, LogWriteError
 from log_broker.partition import PartitionId, PartitionReplica, PartitionSettings
 from log_broker.salvage import salvage
 from log_broker.storage.partition_log import LogSettings
@@ -176,7 +177,29 @@ def test_a_salvage_that_dies_is_called_again(tmp_path, monkeypatch, moved):
     with monkeypatch.context() as patch, contextlib.suppress(SystemExit):
         patch.setattr(os, "replace", dies)
         salvage(tmp_path)
+    if list(tmp_path.glob("aside*.back")):
+        # A broker that took the part of it that is here would set that aside in its turn.
+        with pytest.raises(LogWriteError, match="call weir log broker --salvage once more"):
+            opened(tmp_path)
     assert salvage(tmp_path) == 20
     again = opened(tmp_path)
     assert (again.trouble, again.machine.promised_epoch) == ("", 9)
     assert epochs_of(again) == [4] * 20
+
+
+@pytest.mark.parametrize("moved", range(12))
+def test_what_a_broker_had_no_time_to_move_any_more_is_salvaged_with_the_rest(tmp_path, monkeypatch, moved):
+    replica = led(tmp_path)
+    replace, done = os.replace, []
+
+    def dies(*paths):
+        if len(done) == moved:
+            raise SystemExit
+        done.append(paths)
+        replace(*paths)
+
+    with monkeypatch.context() as patch, contextlib.suppress(SystemExit):
+        patch.setattr(os, "replace", dies)
+        replica.damaged(LogDamagedError("a flipped bit"))
+    assert salvage(tmp_path) == 20
+    assert epochs_of(opened(tmp_path)) == [4] * 20

@@ -18,7 +18,8 @@ QUICK = {
     "autoscaler.window_s": 2,
     "autoscaler.cool_down_s": 0.5,
     "autoscaler.catch_up_s": 10,
-    "autoscaler.scale_down_after_s": 2,
+    # A stage keeps its subtasks twelve times as long while its load moves, as a load of next to nothing always does.
+    "autoscaler.scale_down_after_s": 1,
     # After a change of another stage this one would wait. From the first rows alone it could seem to need one subtask.
     "autoscaler.stages": "score=2..8,views=off,count=off,out=off",
 }
@@ -35,6 +36,8 @@ def test_a_loaded_stage_grows_and_shrinks_by_itself_and_no_row_is_lost(tmp_path,
     )
     hook = f"{sys.executable},{tmp_path / 'hook.py'}"
     settings = {**QUICK, "taskManager.operator_quota": 5, "autoscaler.hook_command": hook}
+    # What changes owners waits behind rows of 12 ms each.
+    settings["taskManager.operator_bufferSize"] = 10
     with PageCluster(tmp_path / "job", settings=settings, has_hot_key=False, popen=forks.popen) as cluster:
         # Of the 400 rows a second of both sources each takes 12 ms: five subtasks have to work all of the time.
         cluster.slow_down(12_000)
