@@ -458,7 +458,7 @@ class SimBroker(Node):
         """Serve a producer; called by its stream."""
         kind, *values = message
         if kind == "open":
-            producer_id, epoch, last_epoch = values
+            producer_id, epoch = values
             if not self.machine.leading_epoch:
                 stream.send(self, ("elsewhere",))
                 return
@@ -468,8 +468,7 @@ class SimBroker(Node):
             stream.state = _Producing(self.machine.leading_epoch)
             self._producings[stream] = None
             if not epoch:
-                known = self.producers.epoch_of(producer_id)
-                epoch = (max(known, last_epoch) if self._machines.takes_over_above else known) + 1
+                epoch = self.producers.epoch_of(producer_id) + 1
                 offset = self._append(Header(CONTROL, 1, 0, 0, producer_id, epoch, 0, 0, 0), ())
                 stream.state.waiting.append((-epoch, offset, offset + 1))
                 self._answer(stream)

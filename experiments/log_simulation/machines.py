@@ -28,8 +28,6 @@ class Machines:
     keeps_producers: bool = True
     #: Whether followers note the producers of what they append.
     followers_note_producers: bool = True
-    #: Whether a producer that takes its id over from itself gets an epoch above its own, also if nobody knows that one.
-    takes_over_above: bool = True
     #: Whether a leader asks a majority before it tells a reader where the log ends.
     confirms_reads: bool = True
 
@@ -146,5 +144,4 @@ FAULTS: dict[str, Machines] = {
     "next step before the last one counts": Machines(replica=_SettlesAtOnce),
     "leadership moved to a shorter log": Machines(control=_MovesToAny),
     "stale reads": Machines(confirms_reads=False),
-    "an epoch of a producer is given twice": Machines(takes_over_above=False),
 }

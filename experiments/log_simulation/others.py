@@ -165,17 +165,8 @@ class SimProducer(Node):
             broker = self._brokers[broker.view[1] - 1]
         self._is_open = False
         self._heard_ms = self.world.now_ms
-        self._stream = Stream(
-            self,
-            broker,
-            self._take,
-            broker.take_batch,
-            self._ended,
-            broker.producer_ended,
-            may_come_late=True,
-        )
-        epoch, last_epoch = (0, self._outbox.epoch) if self._takes_over else (self._outbox.epoch, 0)
-        self._stream.send(self, ("open", self._producer_id, epoch, last_epoch))
+        self._stream = Stream(self, broker, self._take, broker.take_batch, self._ended, broker.producer_ended)
+        self._stream.send(self, ("open", self._producer_id, 0 if self._takes_over else self._outbox.epoch))
 
     def _ended(self, stream: Stream) -> None:
         if self._stream is stream:

@@ -9,8 +9,6 @@ from typing import Any
 
 #: A message takes at most so long.
 _DELAY_MS_MAX = 8.0
-#: What was under way when its sender broke the stream may come so late, as from a connection that was cut off.
-_LATE_MS_MAX = 1_500.0
 
 
 class World:
@@ -18,8 +16,6 @@ class World:
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
-        #: Of its own, so that the other faults of a seed do not depend on it.
-        self.late_random = random.Random(seed + 1_000_000)
         self.now_ms = 0.0
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self._count = 0
@@ -94,21 +90,13 @@ class Stream:
         take_at_other: Callable[[Stream, Any], None],
         on_end: Callable[[Stream], None],
         on_end_at_other: Callable[[Stream], None],
-        *,
-        may_come_late: bool = False,
     ) -> None:
-        """Open it; the functions are called at the end that they are of.
-
-        ``may_come_late``: what the opener has sent may come also after it has broken the stream.
-        """
+        """Open it; the functions are called at the end that they are of."""
         self._ends = (opener, other)
         self._takers = (take, take_at_other)
         self._enders = (on_end, on_end_at_other)
         self._free_ms = [0.0, 0.0]
         self.is_open = True
-        late = opener.world.late_random
-        #: How much later; 0: it is lost.
-        self._late_ms = late.uniform(0, _LATE_MS_MAX) if may_come_late and late.random() < 0.5 else 0.0
         #: What an end keeps with it.
         self.state: Any = None
         for node in self._ends:
@@ -127,8 +115,6 @@ class Stream:
 
         def deliver() -> None:
             if not self.is_open:
-                if side == 0 and self._late_ms:
-                    receiver.later(self._late_ms, lambda: self._takers[1](self, message))
                 return
             if world.is_cut(sender.name, receiver.name):
                 # Noticed by both ends sooner or later, and nothing gets through before.

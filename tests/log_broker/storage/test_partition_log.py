@@ -479,7 +479,7 @@ def test_an_entry_before_room_that_was_never_written_is_torn_where_the_machine_w
     five_entries, size, unwritten_bytes
 ):
     path, whole = five_entries
-    path.write_bytes(whole + whole[:size] + bytes(284 - size + unwritten_bytes))
+    path.write_bytes(whole + whole[284:][:size] + bytes(284 - size + unwritten_bytes))
     with pytest.raises(LogDamagedError, match="before the log's end"):
         opened(DirectoryPlace(path.parent))
     assert recovered_after_a_power_cut(path.parent).end_offset == 10

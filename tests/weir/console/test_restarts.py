@@ -13,6 +13,16 @@ from weir.console.restarts import Restarts
 LONG_S = restarts.SETTLED_S
 
 
+class Process:
+    """In place of one that has ended by the time that anybody looks."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def cut_off(self):
+        """Nobody talks to it."""
+
+
 def test_what_is_killed_at_each_start_is_started_again_after_longer_and_longer_pauses():
     found = Restarts()
     pauses = [found.ended(-signal.SIGKILL, 0.4) for _ in range(9)]
@@ -44,7 +54,7 @@ def test_a_broker_that_waits_for_its_start_keeps_nobody_from_starting_or_ending(
     running, started_s = {}, []
 
     def begin(name):
-        child = SimpleNamespace(name=name, cut_off=lambda: None)
+        child = Process(name)
         running[child] = time.monotonic()
         started_s.append(time.monotonic())
         children.events.put(Ended(child, -9) if len(started_s) < 4 else Signalled(signal.SIGTERM))
