@@ -18,6 +18,6 @@ def build(input: str, output: str, s_per_row: float, chained: bool = False, slow
     rows = flow.source("events", weir.JsonLines(input, schema={"id": int}))
     if not chained:
         rows = rows.rebalance()
-    slow = rows.map("slow", lambda row: doze(row, s_per_row, slow), {"id": int})
-    slow.sink("out", weir.JsonLinesSink(output))
+    dozed = rows.map("slow", lambda row: doze(row, s_per_row, slow), {"id": int})
+    dozed.sink("out", weir.JsonLinesSink(output))
     return flow

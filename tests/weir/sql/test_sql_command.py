@@ -75,11 +75,11 @@ def test_a_file_is_planned_and_run(tmp_path: Path):
     assert net == {"a": 5, "b": 4}
 
 
-def test_a_mistake_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any):
+def test_a_mistake_is_one_line(tmp_path: Path):
     (tmp_path / "counts.sql").write_text(_TEXT.replace("SELECT k, n", "SELECT k, m"))
-    code, told = _called(tmp_path, monkeypatch, capsys, "run", "counts.sql")
-    assert code == 2
-    assert told.strip() == "weir run: error: counts.sql:4:70: there is no column 'm'; there are k, n"
+    told = _weir(tmp_path, "run", "counts.sql")
+    assert told.returncode == 2
+    assert told.stderr.strip() == "weir run: error: counts.sql:4:70: there is no column 'm'; there are k, n"
 
 
 def test_files_are_asked_without_a_prompt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any):
