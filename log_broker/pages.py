@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 
 import orjson
 import uvicorn
@@ -81,7 +82,8 @@ class PageServer:
         self._server = QuietServer(
             uvicorn.Config(
                 pages,
-                http=PatientProtocol,
+                http=partial(PatientProtocol, newcomers=self._socket.newcomers),  # type: ignore[arg-type]
+                ws="none",
                 log_level="warning",
                 # As all of this process: bounded, and without control characters.
                 log_config=None,

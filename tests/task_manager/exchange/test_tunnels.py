@@ -143,9 +143,9 @@ def test_who_begins_no_link_is_hung_up_on(directory, monkeypatch):
     """A connection that is encrypted, and then silent, leaves neither sockets nor a thread."""
     delays = []
 
-    def tunnel(connected):
+    def tunnel(connected, **arguments):
         delays.append(connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
-        return server_tunnel(connected)
+        return server_tunnel(connected, **arguments)
 
     monkeypatch.setattr(exchange_service, "server_tunnel", tunnel)
     monkeypatch.setattr(identity, "_current", identity_of(directory))

@@ -49,8 +49,9 @@ class _StageMemory:
     may_shrink_since_s: float | None = None
     #: When it began to grow last.
     grown_s: float | None = None
-    #: Subtasks that are busy, on average; and the growth since which nothing else was changed.
+    #: Subtasks that are busy, on average, and rows that come to them; the growth since which nothing else was changed.
     busy: float = 0.0
+    rows_per_s: float = 0.0
     last_growth: LastGrowth | None = None
     has_shrunk: bool = False
     #: It got fewer than it needs, because a step is bounded.
@@ -104,6 +105,9 @@ class Autoscaler:
     def _decide(self, at_s: float, job: JobMeasure, works: list[float], sizes: list[StageSizes]) -> Decision:
         growing, remarks = [], []
         for stage, work, size in zip(job.stages, works, sizes, strict=True):
+            memory = self._memories[stage.stage]
+            if memory.last_growth is not None:
+                memory.last_growth.judge(stage, is_over=memory.over_since_s is not None)
             change, remark = self._growth(at_s, stage, work, size)
             growing += [change] if change else []
             remarks += [f"{stage.title}: {remark}"] if remark else []
@@ -201,7 +205,10 @@ class Autoscaler:
             # A load that came back would have kept the subtasks: it does so no more, or later.
             memory.has_shrunk, memory.period_s, memory.last_growth = True, 0.0, None
             return
-        memory.last_growth = LastGrowth(change.before, change.after, memory.busy)
+        had_fewer = memory.last_growth is not None and memory.last_growth.has_fewer_rows
+        memory.last_growth = LastGrowth(
+            change.before, change.after, memory.busy, memory.rows_per_s, had_fewer_rows=had_fewer
+        )
         if memory.has_shrunk or memory.grown_s is None:
             memory.period_s = memory.period_at(at_s, _PERIOD_MAX * ahead_s)
             memory.grown_s, memory.has_shrunk = at_s, False
@@ -218,7 +225,7 @@ class Autoscaler:
             memory = _StageMemory(LoadHistory(_PIECE_SHARE * min(down_s, _RISING_SHARE * ahead_s), longest_s))
             self._memories[stage.stage] = memory
         memory.history.add(at_s, work)
-        memory.busy = stage.busy
+        memory.busy, memory.rows_per_s = stage.busy, stage.rows_in_per_s
         settings = self.settings
         highest = settings.target_of(stage.name) if memory.is_cut else settings.utilisation_max
         is_over = sized.utilisation > highest or self._is_full(stage)
