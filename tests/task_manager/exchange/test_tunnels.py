@@ -10,7 +10,7 @@ import pytest
 
 from task_manager.exchange import exchange_service
 from task_manager.exchange.exchange_service import ExchangeService
-from task_manager.exchange.sockets import hang_up, is_local, send_all
+from task_manager.exchange.sockets import dial, hang_up, is_local, send_all
 from task_manager.exchange.tunnels import client_tunnel, server_tunnel
 from weir.clock import SystemClock
 from weir.rpc import data_pb2
@@ -137,6 +137,30 @@ def test_a_plain_connection_is_refused_in_time(directory):
             server_tunnel(connected, identity_of(directory))
         stranger.close()
         connected.close()
+
+
+@pytest.mark.parametrize("encrypts", [False, True])
+def test_strangers_keep_no_task_manager_out(directory, monkeypatch, encrypts):
+    """More connections than may be about to begin: the oldest is hung up on, also in its handshake."""
+    ours = identity_of(directory) if encrypts else Identity(Role.TASK_MANAGER)
+    monkeypatch.setattr(identity, "_current", ours)
+    monkeypatch.setattr(exchange_service, "_GREETING_TIMEOUT_S", 60.0)
+    monkeypatch.setattr(exchange_service, "_STRANGERS_MAX", 8)
+    exchange = ExchangeService(lambda *_: None, 1 << 20, SystemClock())
+    exchange.listen("127.0.0.1", is_local=False)
+    with contextlib.ExitStack() as stack:
+        stack.callback(exchange.close)
+        reply = exchange.OpenLink(data_pb2.OpenLinkRequest(protocol_version=PROTOCOL_VERSION), None)
+        strangers = [socket.create_connection(("127.0.0.1", reply.port), WAIT_S) for _ in range(8)]
+        link = stack.enter_context(dial("127.0.0.1", reply.port, reply.greeting, WAIT_S))
+        strangers += [socket.create_connection(("127.0.0.1", reply.port), WAIT_S) for _ in range(7)]
+        for each in strangers:
+            stack.callback(each.close)
+        assert all(each.recv(1) == b"" for each in strangers[:8])
+        link.settimeout(0.2)
+        with pytest.raises(TimeoutError):
+            # It is there, and silent.
+            link.recv(1)
 
 
 def test_who_begins_no_link_is_hung_up_on(directory, monkeypatch):

@@ -36,6 +36,16 @@ class Step:
     #: Processors that a busy subtask uses.
     computes: float = 0.0
     fixed: str = ""
+    #: Rows a second that all subtasks process together at most, because they call one service; 0: no such limit. Of it
+    #: each of them takes this part away.
+    shared: float = 0.0
+    loses: float = 0.0
+
+    @property
+    def speed(self):
+        if not self.shared:
+            return self.rate
+        return min(self.rate, self.shared * (1 - self.loses) ** self.parallelism / self.parallelism)
 
 
 @dataclass
@@ -102,7 +112,7 @@ class Plant:
 
     def _capacity(self, step, scale):
         """Rows a second that all subtasks can process, where each gets its share."""
-        return min(step.rate * scale / share for share in self._shares(step) if share > 0)
+        return min(step.speed * scale / share for share in self._shares(step) if share > 0)
 
     def _host_scale(self, through):
         """How much of what they could do alone subtasks can, as processors of hosts are shared."""
@@ -112,7 +122,7 @@ class Plant:
         for step, rows in zip(self.steps, through, strict=True):
             for index, share in enumerate(self._shares(step)):
                 host = self.managers[self.placement[step.name, index]][0]
-                wanted[host] = wanted.get(host, 0.0) + min(rows * share / step.rate, 1.0) * step.computes
+                wanted[host] = wanted.get(host, 0.0) + min(rows * share / step.speed, 1.0) * step.computes
         return {
             host: min(1.0, count / wanted[host]) if count and wanted.get(host) else 1.0
             for host, count in processors.items()
@@ -140,7 +150,7 @@ class Plant:
         for number, (step, factor) in enumerate(zip(self.steps, factors, strict=True)):
             rows = read * factor
             for index, part in enumerate(self._shares(step)):
-                busy = min(rows * part / step.rate, 1.0)
+                busy = min(rows * part / step.speed, 1.0)
                 blocked = 1 - busy if is_held and number < limiting else 0.0
                 noise = 1 + self.noise * self.random.gauss(0, 1)
                 sample[number, index] = (
