@@ -84,6 +84,8 @@ class PageServer:
                 pages,
                 http=partial(PatientProtocol, newcomers=self._socket.newcomers),  # type: ignore[arg-type]
                 ws="none",
+                # The audit log has who connects, and not who that says it is.
+                proxy_headers=False,
                 log_level="warning",
                 # As all of this process: bounded, and without control characters.
                 log_config=None,

@@ -176,6 +176,8 @@ class HttpServer:
                     newcomers=self._socket.newcomers,
                 ),
                 ws="none",
+                # The audit log has who connects, and not who that says it is.
+                proxy_headers=False,
                 log_level="warning",
                 # As all of this process: bounded, and without control characters.
                 log_config=None,

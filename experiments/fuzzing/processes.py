@@ -205,7 +205,10 @@ class FuzzedCluster:
     @staticmethod
     def _rows(port: int, greeting: bytes) -> Try:
         def work(rng: random.Random) -> object:
-            head, body = fill(rng, data_pb2.ChannelFrame()).SerializeToString(), rng.randbytes(rng.randrange(300))
+            head, body = (
+                fill(rng, data_pb2.ChannelFrame()).SerializeToString(),
+                rng.randbytes(rng.randrange(300)),
+            )
             head_bytes = rng.choice((len(head), len(head), len(head), 0, 1 << 26, 2**32 - 1))
             frame = SIZES.pack(head_bytes, len(body)) + head + body
             begun = greeting if rng.random() < 0.9 else damaged(rng, greeting)

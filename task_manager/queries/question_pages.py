@@ -66,6 +66,8 @@ class PageServer(uvicorn.Server):
                 app,
                 http=protocol,  # type: ignore[arg-type]
                 ws="none",
+                # The audit log has who connects, and not who that says it is.
+                proxy_headers=False,
                 log_level="warning",
                 # As all of this process: bounded, and without control characters.
                 log_config=None,

@@ -328,7 +328,9 @@ def _groups_of(groups: Collection[control_pb2.OwnedGroup]) -> dict[int, int]:
     """
     highest = max((item.key_group for item in groups), default=0)
     if highest > GROUP_MAX:
-        raise HandshakeError(f"key group {highest} cannot be: they are numbered from 0 to {GROUP_MAX} at most")
+        raise HandshakeError(
+            f"key group {highest} cannot be: they are numbered from 0 to {GROUP_MAX} at most"
+        )
     return {item.key_group: item.owner_epoch for item in groups}
 
 

@@ -95,7 +95,9 @@ class StateService(state_pb2_grpc.StateServicer):
             if len(request.put_values) != len(puts) * request.value_bytes:
                 raise HandshakeError("a state write must have as many values as keys")
             if len(gets) * request.value_bytes > _PACKED_REPLY_BYTES_MAX:
-                raise HandshakeError(f"{len(gets)} values of {request.value_bytes} bytes are too many for an answer")
+                raise HandshakeError(
+                    f"{len(gets)} values of {request.value_bytes} bytes are too many for an answer"
+                )
             rows = np.frombuffer(request.put_values, dtype=np.uint8).reshape(
                 len(puts), -1 if len(puts) else 0
             )

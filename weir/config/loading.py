@@ -235,7 +235,9 @@ def _validate(draft: _Draft) -> Config | None:
 def _describe(draft: _Draft, location: list[str], detail: dict[str, Any]) -> str:
     dotted, value = ".".join(location), detail["input"]
     if detail["type"] == "extra_forbidden":
-        return f"{draft.origin(dotted)}: {dotted} = {_shown_of(dotted, value)}: unknown key; {suggest(dotted)}"
+        return (
+            f"{draft.origin(dotted)}: {dotted} = {_shown_of(dotted, value)}: unknown key; {suggest(dotted)}"
+        )
     if dotted in section_models():
         # A check over several keys carries the name of the key to change as its type.
         changed = f"{dotted}.{detail['type']}"

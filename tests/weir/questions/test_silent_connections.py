@@ -130,7 +130,9 @@ def test_an_answer_may_take_longer_than_a_head(port, connect, monkeypatch):
         b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n",
     ],
 )
-def test_who_stops_in_the_midst_of_a_request_or_an_answer_gives_way(port, connect, monkeypatch, request_bytes):
+def test_who_stops_in_the_midst_of_a_request_or_an_answer_gives_way(
+    port, connect, monkeypatch, request_bytes
+):
     monkeypatch.setattr(silent_connections, "HEAD_S", 0.1)
     monkeypatch.setattr(silent_connections, "CONNECTIONS_MAX", 3)
     for _ in range(3):
