@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+
 from control_plane.composition import ControlPlane
 from control_plane.link.reception import CallsPlace
 from weir.config import ControlPlaneConfig

@@ -20,7 +20,7 @@ ALIASES = {"taskManager.useMigration": "taskManager.useMigrate"}
 WITHOUT_EFFECT = frozenset({"controlPlane.consistent_control_grace_period"})
 
 
-#: Variables that are none of the file's keys: the token of programs that ask, and what a hook of the autoscaler is told,
+#: Variables that are none of the file's keys: the token of programs that ask, and what the autoscaler tells its hook,
 #: which may start processes of Weir.
 OTHER_VARIABLES = frozenset({"WEIR_TOKEN", "WEIR_JOB_ID", "WEIR_SLOTS_MISSING", "WEIR_REASON"})
 

@@ -62,7 +62,7 @@ def test_other_values_that_are_refused_show(tmp_path):
 
 
 def test_variables_of_clients_and_hooks_are_no_settings():
-    """A hook of the autoscaler starts task managers with its own variables, and a user has a token for ``weir status``."""
+    """A hook of the autoscaler starts task managers with what it is told; users have a token for ``weir status``."""
     others = ("WEIR_TOKEN", "WEIR_JOB_ID", "WEIR_SLOTS_MISSING", "WEIR_REASON")
     assert load_config(None, dict.fromkeys(others, "x"), {}).config == load_config(None, {}, {}).config
 

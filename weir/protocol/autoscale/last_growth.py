@@ -65,8 +65,8 @@ class LastGrowth:
         if self.brought_rows or self._has_more(stage.rows_in_per_s):
             return ""
         return begun + (
-            f"{self.rows_per_s:,.0f} rows a second came through before it, and {stage.rows_in_per_s:,.0f} do now, though "
-            "all are busy; what they wait for may be the limit"
+            f"{self.rows_per_s:,.0f} rows a second came through before it, and {stage.rows_in_per_s:,.0f} do now, "
+            "though all are busy; what they wait for may be the limit"
         )
 
     def _has_more(self, rows_per_s: float) -> bool:
