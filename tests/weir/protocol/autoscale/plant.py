@@ -28,7 +28,7 @@ class Step:
     #: Rows out per row in.
     selectivity: float = 1.0
     groups: int = 0
-    #: Key group 0 has this share of the rows.
+    #: Key group 0, or partition 0, has this share of the rows.
     hot: float = 0.0
     #: Its subtasks report that share; otherwise nobody knows why they are uneven.
     tells_hot: bool = True
@@ -101,10 +101,12 @@ class Plant:
     def _shares(self, step):
         """Share of the rows of each subtask."""
         count = step.parallelism
-        if not step.groups:
+        # Partitions of which one is hot are divided as key groups are.
+        parts = step.groups or (step.partitions if step.hot else 0)
+        if not parts:
             return [1 / count] * count
-        weights = [step.hot or 1 / step.groups]
-        weights += [(1 - weights[0]) / max(step.groups - 1, 1)] * (step.groups - 1)
+        weights = [step.hot or 1 / parts]
+        weights += [(1 - weights[0]) / max(parts - 1, 1)] * (parts - 1)
         shares = [0.0] * count
         for group, weight in enumerate(weights):
             shares[group % count] += weight

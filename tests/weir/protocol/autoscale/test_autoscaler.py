@@ -181,6 +181,14 @@ def test_a_hot_key_is_named_and_gets_no_subtasks_that_do_not_help():
     assert any("key group 0 has 50 % of the rows" in line and "do not help" in line for line in plant.lines())
 
 
+def test_a_hot_partition_gets_no_readers_that_do_not_help():
+    read = Step("events", 100.0, parallelism=2, partitions=64, hot=0.5, tells_hot=False)
+    settings = AutoscaleSettings(scales_sources=True)
+    plant = Plant([read, Step("out", 1e9)], steady(400.0), settings, tick_s=2).run(10 * MINUTE)
+    assert read.parallelism <= 8
+    assert any("helped little" in line for line in plant.lines())
+
+
 def test_subtasks_that_share_a_processor_are_not_taken_for_ones_with_room():
     managers = {f"tm{i}": (f"host{i}", 1) for i in range(2)}
     step = Step("score", 100.0, parallelism=4, computes=1.0)
