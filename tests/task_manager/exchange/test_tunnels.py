@@ -5,6 +5,7 @@ import random
 import socket
 import ssl
 import threading
+import time
 
 import pytest
 
@@ -153,7 +154,11 @@ def test_strangers_keep_no_task_manager_out(directory, monkeypatch, encrypts):
         reply = exchange.OpenLink(data_pb2.OpenLinkRequest(protocol_version=PROTOCOL_VERSION), None)
         strangers = [socket.create_connection(("127.0.0.1", reply.port), WAIT_S) for _ in range(8)]
         link = stack.enter_context(dial("127.0.0.1", reply.port, reply.greeting, WAIT_S))
-        strangers += [socket.create_connection(("127.0.0.1", reply.port), WAIT_S) for _ in range(7)]
+        deadline_s = time.monotonic() + WAIT_S
+        # The first of the strangers had to go, and the link has greeted.
+        while len(exchange._newcomers) != 7 and time.monotonic() < deadline_s:
+            time.sleep(0.01)
+        strangers += [socket.create_connection(("127.0.0.1", reply.port), WAIT_S) for _ in range(8)]
         for each in strangers:
             stack.callback(each.close)
         assert all(each.recv(1) == b"" for each in strangers[:8])

@@ -102,14 +102,16 @@ def test_silent_connections_end_and_keep_nobody_out(monkeypatch):
         entrance = Entrance(socket.create_server(("127.0.0.1", 0), backlog=2_000))
         port = entrance.getsockname()[1]
         server = await serve_links({known: lambda question, answer: answer(b"to " + question)}, entrance)
-        silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(NEWCOMERS_MAX + 20)]
-        for _, writer in silent:
-            stack.callback(writer.close)
+        loop = asyncio.get_running_loop()
+        silent = [stack.enter_context(socket.socket()) for _ in range(NEWCOMERS_MAX + 20)]
+        for each in silent:
+            each.setblocking(False)
+            await loop.sock_connect(each, ("127.0.0.1", port))
         link = QuestionLink("127.0.0.1", port, known)
         assert await link.ask(b"a", 5) == b"to a"
-        for reader, _ in silent:
+        for each in silent:
             with contextlib.suppress(ConnectionResetError):
-                assert await asyncio.wait_for(reader.read(), 10) == b""
+                assert await asyncio.wait_for(loop.sock_recv(each, 1), 10) == b""
         assert await link.ask(b"b", 5) == b"to b", "who has greeted may be silent"
         link.close()
         server.close()

@@ -95,6 +95,7 @@ class Autoscaler:
         works = [stage.busy * factor for stage, factor in zip(job.stages, known, strict=True)]
         for stage, work, size in zip(job.stages, works, sizes, strict=True):
             self._note(at_s, stage, work, size.of(work))
+            self._judge(at_s, stage)
         left_s = self._changed_s + settings.cool_down_s + settings.window_s - at_s
         if left_s > 0:
             return Decision(waits=f"waits {math.ceil(left_s)} s after the last change")
@@ -105,9 +106,6 @@ class Autoscaler:
     def _decide(self, at_s: float, job: JobMeasure, works: list[float], sizes: list[StageSizes]) -> Decision:
         growing, remarks = [], []
         for stage, work, size in zip(job.stages, works, sizes, strict=True):
-            memory = self._memories[stage.stage]
-            if memory.last_growth is not None:
-                memory.last_growth.judge(stage, is_over=memory.over_since_s is not None)
             change, remark = self._growth(at_s, stage, work, size)
             growing += [change] if change else []
             remarks += [f"{stage.title}: {remark}"] if remark else []
@@ -233,6 +231,12 @@ class Autoscaler:
             memory.over_since_s = None
         elif memory.over_since_s is None:
             memory.over_since_s = at_s
+
+    def _judge(self, at_s: float, stage: StageMeasure) -> None:
+        """Look what the last growth has brought, with its first whole window: later on, other things change, too."""
+        memory = self._memories[stage.stage]
+        if memory.last_growth is not None and at_s - self._changed_s >= self.settings.window_s:
+            memory.last_growth.judge(stage, is_over=memory.over_since_s is not None)
 
     def _is_full(self, stage: StageMeasure) -> bool:
         """Whether rows fill its input though nobody after it holds it back, and it works most of the time."""

@@ -304,18 +304,18 @@ def test_a_stage_whose_last_growth_helped_little_gets_no_more(hot):
     assert step.parallelism >= optimum(1_200.0, step)
 
 
-@pytest.mark.parametrize(("loses", "growths"), [(0.0, [(2, 8)]), (0.05, [(2, 8), (8, 32)])])
+@pytest.mark.parametrize(("loses", "growths"), [(0.0, 1), (0.05, 2)])
 def test_a_stage_whose_growth_brought_no_rows_gets_no_more(loses, growths):
     # A service answers 200 calls a second, however many subtasks call it; or fewer, the more there are.
     step = Step("call", 100.0, parallelism=2, shared=200.0, loses=loses)
-    plant = Plant([source(), step], steady(400.0), slots=256, tick_s=2).run(20 * MINUTE)
-    assert [(change.before, change.after) for _, changes in plant.decisions for change in changes] == growths
+    plant = Plant([source(), step], steady(400.0), slots=48, tick_s=5).run(10 * MINUTE)
+    assert len(plant.decisions) == growths
     assert any("rows a second came through before it" in line for line in plant.lines())
     # Once it answers more, a load that needs more gets more.
     step.shared, step.loses = 5_000.0, 0.0
-    plant.load = steady(4_000.0)
-    plant.run(10 * MINUTE)
-    assert step.parallelism >= 40
+    plant.load = steady(1_500.0)
+    plant.run(5 * MINUTE)
+    assert step.parallelism >= optimum(1_500.0, step)
 
 
 def test_rows_that_take_longer_than_at_the_last_growth_do_not_count_against_it():
