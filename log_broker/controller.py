@@ -38,6 +38,8 @@ RETENTION_MS_MIN = 5_000
 _NAME_BYTES_MAX = 200
 #: A broker hears something at least so often: it looks for another controller if this one stands still.
 _TELL_EVERY_S = 1.0
+#: For a view that a broker is being told when its stream ends.
+_LAST_VIEW_S = 1.0
 
 
 class _Session:
@@ -47,8 +49,9 @@ class _Session:
         self.address = address
         self.replicas: list[log_pb2.ReplicaReport] = []
         self.heard_s = 0.0
-        #: There is something to tell.
+        #: There is something to tell, or the stream has ended.
         self.news = asyncio.Event()
+        self.is_over = False
 
 
 class Controller(log_pb2_grpc.LogControllerServicer):
@@ -118,10 +121,14 @@ class Controller(log_pb2_grpc.LogControllerServicer):
         except TimeoutError:
             log.warning("broker %d was silent for %.1f s", broker_id, self._lease_s)
         finally:
-            teller.cancel()
             if self._sessions.get(broker_id) is session:
                 self._lost(broker_id)
                 self._decide()
+            session.is_over = True
+            session.news.set()
+            # A call that is refused while it is told something ends with a traceback of gRPC.
+            await asyncio.wait([teller], timeout=_LAST_VIEW_S)
+            teller.cancel()
 
     def _warn_of_namesake(self, broker_id: int, address: str) -> None:
         before = self._sessions[broker_id].address
@@ -184,6 +191,8 @@ class Controller(log_pb2_grpc.LogControllerServicer):
         while True:
             # Set by each report of the broker, several times a second.
             await session.news.wait()
+            if session.is_over:
+                return
             session.news.clear()
             view, content = self._view_told()
             # Again and again as long as somebody is to act on it.

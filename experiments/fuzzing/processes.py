@@ -13,8 +13,7 @@ from typing import Any
 import grpc
 from google.protobuf.message_factory import GetMessageClass
 
-import weir.log
-from experiments.cluster import Cluster
+from experiments.cluster import Cluster, ClusterError
 from experiments.fuzzing.inputs import damaged, fill, http_request
 from experiments.log_cluster import LogCluster
 from task_manager.exchange.frames import SIZES
@@ -144,8 +143,11 @@ class FuzzedCluster:
             text = self._log.log_path(number).read_text(errors="replace")
             if "Traceback" in text:
                 return f"the log has logged a traceback: {text[text.index('Traceback') :][:2_000]}"
-        if not weir.log.log_status(self._log.addresses).brokers:
-            return "the log has no broker any more"
+        try:
+            # An input may have said that it is the broker, which then has to come again.
+            self._log.wait_for_brokers(1)
+        except ClusterError as error:
+            return f"the log has no broker any more: {error}"
         status = self._cluster.status(LIMIT_S)
         if status is None or len(status["task_managers"]) != 1:
             return f"the control plane does not answer, or has lost its task manager: {status}"
