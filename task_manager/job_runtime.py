@@ -39,7 +39,7 @@ from weir.operators.step_errors import StepError
 from weir.plan.graph import PhysicalGraph
 from weir.protocol.fencing import EpochFence
 from weir.rpc import control_pb2
-from weir.rpc.wire import JobIdentity
+from weir.rpc.wire import JobIdentity, subtask_to_proto
 from weir.types import ChannelId, SubtaskId
 
 log = logging.getLogger(__name__)
@@ -262,6 +262,7 @@ class JobRuntime:
             standby_bytes=kept.held_bytes,
             standby_missing_bytes=kept.missing_bytes,
             standby_problem=kept.problem,
+            standby_subtasks=map(subtask_to_proto, self.standby.ordered),
         )
 
     def deliver_last_parts_again(self) -> None:

@@ -273,7 +273,8 @@ def test_what_is_shown_is_what_is_defined(registry):
             autoscaled={"up": 1},
             checkpoint_age_s=1.5,
             disks={"a:1": (1, 2)},
-            standbys={("a:1", "b:1"): (0, 3, 7)},
+            # One that keeps the state of two others: its bytes are there once.
+            standbys={("a:1", "b:1"): (0, 3, 7), ("c:1", "b:1"): (0, 3, 7)},
         ),
     )
     QuestionMetrics(registry).observe("seen", "n", "latest", 200, 0.001)
@@ -285,6 +286,7 @@ def test_what_is_shown_is_what_is_defined(registry):
             shown[name] = (family.type, family.documentation, labels)
     defined = {item.name: (item.kind, item.meaning, {frozenset(item.labels)}) for item in DEFINITIONS}
     assert shown == defined
+    assert registry.get_sample_value("weir_standby_bytes", {"task_manager": "b:1"}) == 7
     assert registry.get_sample_value("process_resident_memory_bytes") > 1 << 20
 
 

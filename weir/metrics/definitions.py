@@ -193,12 +193,10 @@ STANDBY_LAG = _define(
 STANDBY_LAG_BYTES = _define(
     "weir_standby_lag_bytes",
     "gauge",
-    ("of", "task_manager"),
-    "Bytes of the checkpoint that it fetches now which are not there yet.",
+    ("task_manager",),
+    "Bytes of the checkpoint that it fetches now for others which are not there yet.",
 )
-STANDBY_BYTES = _define(
-    "weir_standby_bytes", "gauge", ("of", "task_manager"), "Bytes that it keeps, of all others together."
-)
+STANDBY_BYTES = _define("weir_standby_bytes", "gauge", ("task_manager",), "Bytes that it keeps of others.")
 STANDBYS_MISSING = _define(
     "weir_standbys_missing",
     "gauge",
