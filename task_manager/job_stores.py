@@ -6,7 +6,7 @@ import copy
 import logging
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -300,6 +300,9 @@ def open_job_stores(
     plan = restore_plan(manifest, stages, topology.routing, here)
     images = Images(restored_store, Path(config.rocksdb_path), rocksdb_settings(config))
     images.register(plan.images.values())
+    if plan.main is not None and not plan.main.database and images.is_read_by_blocks(plan.main):
+        # Rows do not wait until it is here: all groups come out of it, as out of the images of others.
+        plan = replace(plan, main=None)
     store = images.open_main(plan.main)
     try:
         drop_foreign(store, kept_states(plan, topology, state_ids))
