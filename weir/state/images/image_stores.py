@@ -26,7 +26,7 @@ from weir.state.api import StateBackend, StateReader
 from weir.state.images.image_client import ImageClient, image_ids_of
 from weir.state.images.image_publisher import TABLE_SUFFIX
 from weir.state.images.local_copies import LocalCopies
-from weir.state.images.range_cache import RangeCache
+from weir.state.images.range_cache import CACHED_BYTES_MAX, RangeCache
 from weir.state.images.remote_image import RemoteImage
 from weir.state.placement.group_places import state_bounds
 from weir.state.stores.directory_lock import (
@@ -47,8 +47,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _COPY_ENTRIES = 5_000
-#: Images of which more would be fetched before anything can be read of them are read block by block.
-_FETCHED_BYTES_MAX = 32 << 20
 #: Files and their places here.
 Items = list[tuple[FileRef, Path]]
 
@@ -67,7 +65,9 @@ class Images:
         store: the checkpoint store with the images.
         directory: where the task manager's store is; it is claimed by :meth:`open_main`.
         settings: of RocksDB; None: the task manager keeps its state in memory.
-        fetched_bytes_max: larger images in another file system are read block by block.
+        fetched_bytes_max: images in another file system of which more is missing here are read block by block; None:
+            none is.
+        cached_bytes_max: of the disk, for what was read of these.
     """
 
     def __init__(
@@ -75,10 +75,11 @@ class Images:
         store: CheckpointStore,
         directory: Path,
         settings: RocksDbConfig | None,
-        fetched_bytes_max: int = _FETCHED_BYTES_MAX,
+        fetched_bytes_max: int | None = None,
+        cached_bytes_max: int = CACHED_BYTES_MAX,
     ) -> None:
         self._store = store
-        self._fetched_bytes_max = fetched_bytes_max
+        self._fetched_bytes_max, self._cached_bytes_max = fetched_bytes_max, cached_bytes_max
         #: Of images that are read block by block; None: there was none.
         self._ranges: RangeCache | None = None
         self._directory = directory
@@ -112,7 +113,7 @@ class Images:
 
         Called after :meth:`open_main`.
         """
-        other = Images(store, self._directory, None, self._fetched_bytes_max)
+        other = Images(store, self._directory, None, self._fetched_bytes_max, self._cached_bytes_max)
         other._stores, other._is_claimed = self._stores, True
         return other
 
@@ -221,26 +222,15 @@ class Images:
             raise
         return client
 
-    def missing_bytes(self, address: str) -> int:
-        """What opening images would fetch from another file system; little of those that are read block by block.
-
-        Raises:
-            StateError: an image was not registered.
-        """
-        images = map(self.image, image_ids_of(address))
-        return sum(self._missing_bytes(image) for image in images if not self.is_read_by_blocks(image))
-
-    def _missing_bytes(self, image: StoreImage) -> int:
-        if self._copies is None:
-            return 0
-        files = set(image.files.values())
-        return sum(file.size_bytes for file in files if not any(each.has(file) for each in self._copies))
-
     def is_read_by_blocks(self, image: StoreImage) -> bool:
         """Whether so much of an image would be fetched that its tables stay where they are."""
+        copies, bytes_max = self._copies, self._fetched_bytes_max
+        if copies is None or bytes_max is None:
+            return False
         if not self._stores.keeps_files or MEMORY_IMAGE_NAME in image.files:
             return False
-        return self._missing_bytes(image) > self._fetched_bytes_max
+        missing = [file for file in set(image.files.values()) if not any(each.has(file) for each in copies)]
+        return sum(file.size_bytes for file in missing) > bytes_max
 
     @property
     def fetched(self) -> tuple[int, int]:
@@ -347,7 +337,9 @@ class Images:
             manifest.read_on()
             with self._lock:
                 if self._ranges is None:
-                    self._ranges = RangeCache(self._directory, self._store.read_ranges)
+                    self._ranges = RangeCache(
+                        self._directory, self._store.read_ranges, self._cached_bytes_max
+                    )
             return RemoteImage(image.image_id, image.files, manifest, self._ranges)
         except (OSError, KeyError) as error:
             raise StateError(f"image {image.image_id} cannot be read: {error}") from error

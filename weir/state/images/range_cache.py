@@ -16,7 +16,7 @@ from weir.protocol.checkpoints.manifest import FileRef
 CHUNK_BYTES = 64 << 10
 #: Of one request.
 _FETCHED_MAX = 1 << 20
-_CACHED_BYTES_MAX = 1 << 30
+CACHED_BYTES_MAX = 1 << 30
 
 #: Returns ranges (file, offset, bytes) of files, several at a time.
 FetchRanges = Callable[[Sequence[tuple[FileRef, int, int]]], list[bytes]]
@@ -31,7 +31,7 @@ class RangeCache:
         bytes_max: of the disk.
     """
 
-    def __init__(self, folder: Path, fetch: FetchRanges, bytes_max: int = _CACHED_BYTES_MAX) -> None:
+    def __init__(self, folder: Path, fetch: FetchRanges, bytes_max: int = CACHED_BYTES_MAX) -> None:
         self._fetch = fetch
         self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
         self._slots_max = max(1, bytes_max // CHUNK_BYTES)

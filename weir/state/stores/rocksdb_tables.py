@@ -82,7 +82,7 @@ class DataBlock:
 class TableIndex:
     """What has to be known of a table before its data is read: where blocks are, and what is deleted as ranges.
 
-    Made by :func:`read_index`. It never changes. A table has thousands of blocks, so an entry is read when it is needed.
+    Made by :func:`read_index`. It never changes. A table has thousands of blocks: an entry is read when it is needed.
     """
 
     def __init__(self, block: bytes, deleted: Sequence[Deleted], context: int) -> None:
@@ -109,8 +109,7 @@ class TableIndex:
 
     def handle(self, at: int) -> Handle:
         """Where a block is."""
-        start, stop = self._key_bounds(at)
-        offset, after = _number(self._block, stop)
+        offset, after = _number(self._block, self._key_bounds(at)[1])
         return Handle(offset, _number(self._block, after)[0])
 
     def _key(self, at: int) -> bytes:
