@@ -18,9 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from weir import threads
 from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.checkpoints.file_checks import FileChecks
-from weir.errors import StateError
+from weir.errors import StateError, WeirError
 from weir.protocol.checkpoints.manifest import FileRef, StoreImage
 from weir.state.api import StateBackend, StateReader
 from weir.state.images.image_client import ImageClient, image_ids_of
@@ -340,11 +341,13 @@ class Images:
                     self._ranges = RangeCache(
                         self._directory, self._store.read_ranges, self._cached_bytes_max
                     )
-            return RemoteImage(image.image_id, image.files, manifest, self._ranges)
+            remote = RemoteImage(image.image_id, image.files, manifest, self._ranges)
         except (OSError, KeyError) as error:
             raise StateError(f"image {image.image_id} cannot be read: {error}") from error
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+        threads.start(lambda: _bring_indexes(remote), "image-indexes")
+        return remote
 
     def _new_folder(self, image: StoreImage) -> Path:
         if not self._is_claimed:
@@ -428,6 +431,14 @@ class Images:
         if not own:
             for file, target in items:
                 self._copies[0].add(file, target)
+
+
+def _bring_indexes(image: RemoteImage) -> None:
+    try:
+        image.bring_indexes()
+    except WeirError as error:
+        # Whoever needs one fetches it again.
+        log.info("indexes of an image are not here yet: %s", error)
 
 
 class _ImageFolder(StoreDirectory):

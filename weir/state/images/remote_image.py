@@ -36,6 +36,8 @@ from weir.state.stores.rocksdb_tables import (
 _TAIL_BYTES = 64 << 10
 #: A scan fetches so much at a time.
 _AHEAD_BYTES = 512 << 10
+#: Tables of which the ends are fetched at the same time while rows may wait for blocks.
+_AT_ONCE = 8
 #: Indexes, and data blocks, that are kept in memory: about 40 and 16 MiB.
 _INDEXES_MAX, _BLOCKS_MAX = 500, 2_000
 #: The lowest byte of an entry's number is its kind.
@@ -71,9 +73,22 @@ class RemoteImage(StateReader):
         self._lock = threading.Lock()
         self._indexes: OrderedDict[int, TableIndex] = OrderedDict()
         self._blocks: OrderedDict[tuple[int, int], DataBlock] = OrderedDict()
+        self._closed = False
         if places:
             # Rather now than when rows wait.
             self._index(places[0])
+
+    def bring_indexes(self) -> None:
+        """Fetch the ends of all tables, some at a time, so that rows wait for blocks only; ends early when it is closed.
+
+        Raises:
+            CheckpointError: one cannot be fetched.
+        """
+        files = list(self._files.values())
+        for start in range(0, len(files), _AT_ONCE):
+            if self._closed:
+                return
+            self._cache.bring(map(_tail, files[start : start + _AT_ONCE]))
 
     @override
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
@@ -146,10 +161,7 @@ class RemoteImage(StateReader):
     def _bring_indexes(self, places: Mapping[int, TablePlace]) -> None:
         with self._lock:
             unknown = [number for number in places if number not in self._indexes]
-        files = [self._files[number] for number in unknown]
-        self._cache.bring(
-            (file, max(0, file.size_bytes - _TAIL_BYTES), min(_TAIL_BYTES, file.size_bytes)) for file in files
-        )
+        self._cache.bring(_tail(self._files[number]) for number in unknown)
 
     def _index(self, place: TablePlace) -> TableIndex:
         with self._lock:
@@ -189,6 +201,7 @@ class RemoteImage(StateReader):
 
     def close(self) -> None:
         """Forget what is in memory; the cache is shared."""
+        self._closed = True
         with self._lock:
             self._indexes.clear()
             self._blocks.clear()
@@ -232,6 +245,12 @@ class _Naming:
             raise StateError(f"image {self._image_id}, file {self._file.path}: it is damaged") from error
         if type(error) is StateError:
             raise StateError(f"image {self._image_id}, file {self._file.path}: {error}") from error
+
+
+def _tail(file: FileRef) -> tuple[FileRef, int, int]:
+    """Return the part of a table that mostly has all that its index needs."""
+    size_bytes = min(_TAIL_BYTES, file.size_bytes)
+    return file, file.size_bytes - size_bytes, size_bytes
 
 
 def _deleted_at(key: bytes, deleted: Sequence[Deleted]) -> int:

@@ -109,6 +109,8 @@ def test_only_what_is_asked_for_is_fetched(tmp_path):
     images.register([image])
     images.open_main(None).close()
     client = images.connect(image_address(image.image_id))
+    with images._using(image.image_id) as opened:
+        opened.bring_indexes()
     asked = [key(7, 3), key(8, 3)]
     assert client.get_many(asked) == [model[each] for each in asked]
     once = images.fetched[1]
