@@ -79,7 +79,7 @@ class RemoteImage(StateReader):
             self._index(places[0])
 
     def bring_indexes(self) -> None:
-        """Fetch the ends of all tables, some at a time, so that rows wait for blocks only; ends early when it is closed.
+        """Fetch the ends of all tables, so that rows wait for blocks only; it ends early when the image is closed.
 
         Raises:
             CheckpointError: one cannot be fetched.

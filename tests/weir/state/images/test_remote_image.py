@@ -7,6 +7,7 @@ import pytest
 from tests.weir.state.conftest import SMALL_SETTINGS
 from weir.checkpoints.arrow_files import open_arrow_files
 from weir.checkpoints.checkpoint_store import CheckpointStore
+from weir.config.stores import RocksDbConfig
 from weir.errors import CheckpointError, StateError
 from weir.state.images.image_client import image_address
 from weir.state.images.image_publisher import ImagePublisher
@@ -94,7 +95,7 @@ def test_it_has_what_the_store_had(tmp_path, seed, compression):
 def test_only_what_is_asked_for_is_fetched(tmp_path):
     chance, model = random.Random(1), {}
     store = far_store(tmp_path)
-    images = Images(store, tmp_path / "owner", SMALL_SETTINGS)
+    images = Images(store, tmp_path / "owner", RocksDbConfig())
     backend = images.open_main(None)
     for group in range(200):
         puts = [(key(number, group), chance.randbytes(3000)) for number in range(40)]
@@ -105,7 +106,7 @@ def test_only_what_is_asked_for_is_fetched(tmp_path):
     backend.close()
     images.close()
     size_bytes = sum(file.size_bytes for file in image.files.values())
-    images = Images(store, tmp_path / "reader", SMALL_SETTINGS, fetched_bytes_max=size_bytes // 2)
+    images = Images(store, tmp_path / "reader", RocksDbConfig(), fetched_bytes_max=size_bytes // 2)
     images.register([image])
     images.open_main(None).close()
     client = images.connect(image_address(image.image_id))
