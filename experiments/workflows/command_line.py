@@ -224,6 +224,9 @@ def run_set(
     compare: Annotated[
         bool, typer.Option("--compare/--no-compare", help="bars: also move groups without relinking.")
     ] = True,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="growth: of the configuration.")
+    ] = None,
     sizes: Annotated[str, typer.Option(help="growth: bytes of payloads, e.g. 0,256M,1G.")] = "0,256M,1G",
     out: Annotated[Path, typer.Option(help="growth: directory of figures and pictures.")] = Path("out"),
     payload: Annotated[str, typer.Option(help="compressible or random.")] = "compressible",
@@ -239,7 +242,7 @@ def run_set(
                 *((bounded_state, bounded_memory), hot_rows, relink, only),
                 *((s3_delay_ms, standby_replicas, compare), json_path, _say),
             )
-        return run_growth_command(series, store, log, sizes, payload, out, _say)
+        return run_growth_command(series, store, log, sizes, payload, out, settings or [], _say)
 
     run("experiments workflows run", main)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.workflows.driver import PAYLOADS, Launch
@@ -79,7 +80,14 @@ def run_bars_command(
 
 
 def run_growth_command(
-    series: str, store: str, log: str, sizes: str, payload: str, out: Path, say: Say
+    series: str,
+    store: str,
+    log: str,
+    sizes: str,
+    payload: str,
+    out: Path,
+    settings: Sequence[str],
+    say: Say,
 ) -> int:
     """Measure while the store grows; returns the exit code.
 
@@ -92,7 +100,12 @@ def run_growth_command(
     if series != "growth":
         raise ConfigError(f"there is no series {series!r}; there are bars and growth")
     _check(store, log, payload)
-    paths = run_growth(out, [size_bytes(text) for text in sizes.split(",")], store, log, payload, say)
+    if wrong := [each for each in settings if "=" not in each]:
+        raise ConfigError(
+            f"--set {wrong[0]}: write KEY=VALUE, such as taskManager.rocksdb.compaction=universal"
+        )
+    given = dict(each.split("=", 1) for each in settings)
+    paths = run_growth(out, [size_bytes(text) for text in sizes.split(",")], store, log, payload, say, given)
     for path in paths:
         print(path)
     return 0

@@ -24,6 +24,7 @@ from weir.errors import ConfigError
         (["run", "bars", "--only", "relink", "--relink", "900000G"], "take smaller --relink or"),
         (["run", "bars", "--log", "pulsar"], "--log pulsar: there are weir, kafka"),
         (["run", "growth", "--sizes", "1T"], "'1T' is no size"),
+        (["run", "growth", "--set", "compaction"], "--set compaction: write KEY=VALUE"),
         (["run", "growth", "--sizes", "2K,1K"], "give them in ascending order"),
         (["run", "shrink"], "there is no series 'shrink'"),
         (["workflow-metrics", "--address", "127.0.0.1:9"], "127.0.0.1:9 does not answer"),
