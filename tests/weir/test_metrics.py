@@ -259,7 +259,8 @@ def test_what_is_shown_is_what_is_defined(registry):
     SubtaskMetrics(registry, ManualClock()).add(
         LABELS, Counters(watermark_ms=1, inputs=(Input(1),), lags={"a[0]": 5}), lambda: 0
     )
-    StoreMetrics(registry).add("a:1", "rocksdb", lambda: StoreStats(tables=TableStats()))
+    tables = TableStats(cache_looks={("data", "hit"): 1})
+    StoreMetrics(registry).add("a:1", "rocksdb", lambda: StoreStats(tables=tables))
     LatencyMetrics(registry).add(LABELS, LatencyRecorder())
     JobMetrics(
         registry,

@@ -55,6 +55,10 @@ class RocksDbConfig(Section):
         "Read uncompressed tables where the page cache has them instead of copying blocks: faster when state is "
         "larger than the block cache. Mapped pages count as resident and are not verified at every read.",
     )
+    statistics: bool = setting(
+        False,
+        "Count what RocksDB's block cache has, by kind of block (`weir_store_block_cache_total`); reads take longer.",
+    )
     direct_io: bool = setting(
         False,
         "Read and write tables past the page cache, so that `block_cache_bytes` bounds all the memory that they take, "

@@ -142,6 +142,17 @@ STORE_STALLS = _store(
 STORE_STALL_TIME = _store("stall_seconds_total", "counter", "How long all of these waited.")
 STORE_GET_TIME = _store("get_seconds_total", "counter", "Time of all reads by key.")
 STORE_WRITE_TIME = _store("write_seconds_total", "counter", "Time of all writes, without what they waited.")
+STORE_SCANS = _store("scans_total", "counter", "Reads of ranges.")
+STORE_SCAN_TIME = _store("scan_seconds_total", "counter", "Time in which these read.")
+STORE_MERGE_TIME = _store("merge_seconds_total", "counter", "Time of all merges of table files.")
+STORE_MERGED = _store("merged_bytes_total", "counter", "Bytes that merges of table files have written.")
+STORE_BLOCK_CACHE = _define(
+    "weir_store_block_cache_total",
+    "counter",
+    (*STORE_LABELS, "kind", "result"),
+    "Blocks (`data`, `index`, `filter`) that were looked for in the block cache (`hit`, `miss`); only with "
+    "`rocksdb.statistics`.",
+)
 STORE_AWAY = _store(
     "away_seconds", "gauge", "For how long the database that keeps the state has not answered; 0: it answers."
 )

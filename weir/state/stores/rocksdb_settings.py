@@ -59,6 +59,8 @@ def store_options(settings: RocksDbConfig, memory: StoreMemory) -> Options:
     """RocksDB's options for a store of many small entries that are read and rewritten one by one."""
     options = Options(raw_mode=True)
     options.create_if_missing(True)
+    if settings.statistics:
+        options.enable_statistics()
     options.set_block_based_table_factory(_table_options(settings, memory.cache))
     options.set_write_buffer_manager(memory.write_buffers)
     options.set_write_buffer_size(settings.write_buffer_bytes)
