@@ -174,7 +174,7 @@ def test_store_statistics_are_read_once_per_scrape(registry):
 
     def stats():
         reads.append(1)
-        return StoreStats(1, 2, 3, 4, 5, 6, 7, tables=TableStats(*range(8, 20)))
+        return StoreStats(1, 2, 3, 4, 5, 6, 7, tables=TableStats(*range(8, 24)))
 
     metrics = StoreMetrics(registry)
     metrics.add("127.0.0.1:8018", "rocksdb", stats)
@@ -187,7 +187,8 @@ def test_store_statistics_are_read_once_per_scrape(registry):
         assert f"weir_store_{name}{labels} {i + 1}.0\n" in text
     names = (
         "total_table_bytes estimated_keys memory_table_bytes level_0_files pending_merge_bytes running_merges "
-        "running_flushes background_errors stalls_total stall_seconds_total get_seconds_total write_seconds_total"
+        "running_flushes background_errors stalls_total stall_seconds_total get_seconds_total write_seconds_total "
+        "scans_total scan_seconds_total merge_seconds_total merged_bytes_total"
     )
     for i, name in enumerate(names.split()):
         assert f"weir_store_{name}{labels} {i + 8}.0\n" in text
