@@ -150,8 +150,8 @@ STORE_BLOCK_CACHE = _define(
     "weir_store_block_cache_total",
     "counter",
     (*STORE_LABELS, "kind", "result"),
-    "Blocks (`data`, `index`, `filter`) that were looked for in the block cache (`hit`, `miss`); only with "
-    "`rocksdb.statistics`.",
+    "Blocks (`data`, `index`, `filter`) that were looked for in the block cache (`hit`, `miss`); only with the "
+    "setting `statistics` of the store.",
 )
 STORE_AWAY = _store(
     "away_seconds", "gauge", "For how long the database that keeps the state has not answered; 0: it answers."
