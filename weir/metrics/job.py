@@ -103,9 +103,9 @@ class JobMetrics(Collector):
             if behind is not None:
                 lag.add_metric(labels, behind)
         # Once for each who keeps something, however many others it is of.
-        for name, counts in {name: found[1:] for (_, name), found in facts.standbys.items()}.items():
-            lag_bytes.add_metric((name,), counts[0])
-            held_bytes.add_metric((name,), counts[1])
+        for name, (_, missing, held) in {name: found for (_, name), found in facts.standbys.items()}.items():
+            lag_bytes.add_metric((name,), missing)
+            held_bytes.add_metric((name,), held)
         yield from standbys
         numbers = {
             d.TASK_MANAGERS: facts.task_managers,
