@@ -46,6 +46,9 @@ class StateReader(ABC):
         The scan sees the store as it was when it began, whatever is written meanwhile.
         """
 
+    def will_scan(self, starts: Sequence[bytes]) -> None:  # noqa: B027
+        """Scans begin at these keys next: a reader whose reads take long may begin them together. Mostly nothing."""
+
     def scan_for_question(self, start: bytes, stop: bytes, *, reverse: bool) -> Iterator[tuple[bytes, bytes]]:
         """As :meth:`scan`, for a question from outside: also where that reads more than what is asked for."""
         return self.scan(start, stop, reverse=reverse)

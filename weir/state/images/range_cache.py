@@ -13,7 +13,7 @@ from weir.protocol.checkpoints.manifest import FileRef
 
 #: What is fetched is a multiple of it: an index of a small table comes with one request, and blocks with their
 #: neighbours, which a scan wants next.
-CHUNK_BYTES = 64 << 10
+CHUNK_BYTES = 32 << 10
 #: Of one request.
 _FETCHED_MAX = 1 << 20
 CACHED_BYTES_MAX = 1 << 30

@@ -19,7 +19,7 @@ from typing_extensions import override
 from weir.errors import StateError
 from weir.protocol.checkpoints.manifest import FileRef
 from weir.state.api import StateReader
-from weir.state.images.range_cache import RangeCache
+from weir.state.images.range_cache import CHUNK_BYTES, RangeCache
 from weir.state.stores.rocksdb_manifest import Manifest, TablePlace
 from weir.state.stores.rocksdb_tables import (
     PUT,
@@ -105,10 +105,7 @@ class RemoteImage(StateReader):
                 at = index.block_of(key)
                 listed.append((place, index, at))
                 if at < len(index) and (place.number, at) not in self._blocks:
-                    handle = index.handle(at)
-                    missing.append(
-                        (self._files[place.number], handle.offset, handle.size_bytes + TRAILER_BYTES)
-                    )
+                    missing.append(self._part(place, index, at))
         self._cache.bring(sorted(missing, key=lambda item: (item[0].path, item[1])))
         values = {key: self._newest(key, listed) for key, listed in blocks.items()}
         return [values[key] for key in keys]
@@ -122,6 +119,20 @@ class RemoteImage(StateReader):
                 if found is not None and found[0] > number:
                     number, value = found
         return value if number > deleted and number & _KIND == PUT else None
+
+    @override
+    def will_scan(self, starts: Sequence[bytes]) -> None:
+        """Fetch what scans from these keys begin with, several blocks at a time."""
+        begins = [
+            (key, places[0]) for key in starts for run in self._runs if (places := run.between(key, None))
+        ]
+        self._bring_indexes({place.number: place for _, place in begins})
+        missing = []
+        for key, place in begins:
+            index = self._index(place)
+            if (at := index.block_of(key)) < len(index):
+                missing.append(self._part(place, index, at))
+        self._cache.bring(sorted(missing, key=lambda item: (item[0].path, item[1])))
 
     @override
     def scan(
@@ -148,8 +159,11 @@ class RemoteImage(StateReader):
             first = index.block_of(start)
             last = len(index) if stop is None else min(index.block_of(stop) + 1, len(index))
             numbers = range(first, last)
+            # Most scans are short: only those that go on fetch more at a time.
+            ahead_bytes = 0
             for at in reversed(numbers) if reverse else numbers:
-                block = self._block(place, index, at, 0 if reverse else _AHEAD_BYTES)
+                block = self._block(place, index, at, 0 if reverse else ahead_bytes)
+                ahead_bytes = min(2 * ahead_bytes or CHUNK_BYTES, _AHEAD_BYTES)
                 low = bisect_left(block.keys, start)
                 high = len(block.keys) if stop is None else bisect_left(block.keys, stop)
                 rows = range(low, high)
@@ -195,6 +209,11 @@ class RemoteImage(StateReader):
             while len(self._blocks) > _BLOCKS_MAX:
                 self._blocks.popitem(last=False)
         return block
+
+    def _part(self, place: TablePlace, index: TableIndex, at: int) -> tuple[FileRef, int, int]:
+        """Where a block is, with what is behind it."""
+        handle = index.handle(at)
+        return self._files[place.number], handle.offset, handle.size_bytes + TRAILER_BYTES
 
     def _raw(self, file: FileRef, handle: Handle, ahead_bytes: int) -> bytes:
         return self._cache.read(file, handle.offset, handle.size_bytes + TRAILER_BYTES, ahead_bytes)
