@@ -46,8 +46,13 @@ class StateReader(ABC):
         The scan sees the store as it was when it began, whatever is written meanwhile.
         """
 
-    def will_scan(self, starts: Sequence[bytes]) -> None:  # noqa: B027
-        """Scans begin at these keys next: a reader whose reads take long may begin them together. Mostly nothing."""
+    def will_scan(  # noqa: B027
+        self, ranges: Sequence[tuple[bytes, bytes | None]], bytes_max: int
+    ) -> None:
+        """These ranges are scanned next: a reader whose reads take long may begin them together. Mostly nothing.
+
+        ``bytes_max``: about so much of each is wanted; 0: nobody knows.
+        """
 
     def scan_for_question(self, start: bytes, stop: bytes, *, reverse: bool) -> Iterator[tuple[bytes, bytes]]:
         """As :meth:`scan`, for a question from outside: also where that reads more than what is asked for."""

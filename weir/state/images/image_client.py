@@ -130,9 +130,9 @@ class ImageClient:
             images = [stack.enter_context(self._use(image_id)) for image_id in self._ids]
             for number, (first, last) in enumerate(reversed(ranges) if reverse else ranges):
                 if not reverse and number % _SCANS_TOGETHER == 0:
-                    starts = [begin for begin, _ in ranges[number : number + _SCANS_TOGETHER]]
+                    together = ranges[number : number + _SCANS_TOGETHER]
                     for image in images:
-                        image.will_scan(starts)
+                        image.will_scan(together, bytes_max // len(together))
                 streams = [image.scan(first, last, reverse=reverse) for image in images]
                 for key, value in first_of_each(streams, reverse):
                     yield key, value

@@ -121,17 +121,25 @@ class RemoteImage(StateReader):
         return value if number > deleted and number & _KIND == PUT else None
 
     @override
-    def will_scan(self, starts: Sequence[bytes]) -> None:
-        """Fetch what scans from these keys begin with, several blocks at a time."""
+    def will_scan(self, ranges: Sequence[tuple[bytes, bytes | None]], bytes_max: int) -> None:
+        """Fetch what scans of these ranges begin with, of all tables at the same time: a block of each at least."""
         begins = [
-            (key, places[0]) for key in starts for run in self._runs if (places := run.between(key, None))
+            (key, stop, places[0])
+            for key, stop in ranges
+            for run in self._runs
+            if (places := run.between(key, stop))
         ]
-        self._bring_indexes({place.number: place for _, place in begins})
+        self._bring_indexes({place.number: place for _, _, place in begins})
+        share_bytes = bytes_max // max(1, len(self._runs))
         missing = []
-        for key, place in begins:
+        for key, stop, place in begins:
             index = self._index(place)
             if (at := index.block_of(key)) < len(index):
-                missing.append(self._part(place, index, at))
+                file, offset, size_bytes = self._part(place, index, at)
+                last = len(index) - 1 if stop is None else min(index.block_of(stop), len(index) - 1)
+                _, last_offset, last_bytes = self._part(place, index, last)
+                wanted_bytes = min(share_bytes, last_offset + last_bytes - offset)
+                missing.append((file, offset, max(size_bytes, wanted_bytes)))
         self._cache.bring(sorted(missing, key=lambda item: (item[0].path, item[1])))
 
     @override
