@@ -33,13 +33,13 @@ from weir.state.stores.rocksdb_tables import (
 )
 
 #: Fetched from the end of a table before its index is read: mostly all that this needs.
-_TAIL_BYTES = 64 << 10
+_TAIL_BYTES = 128 << 10
 #: A scan fetches so much at a time.
 _AHEAD_BYTES = 512 << 10
 #: Tables of which the ends are fetched at the same time while rows may wait for blocks.
 _AT_ONCE = 8
-#: Indexes, and data blocks, that are kept in memory: about 40 and 16 MiB.
-_INDEXES_MAX, _BLOCKS_MAX = 500, 2_000
+#: Indexes with filters, and data blocks (about 16 MiB), that are kept in memory.
+_INDEX_BYTES_MAX, _BLOCKS_MAX = 64 << 20, 2_000
 #: The lowest byte of an entry's number is its kind.
 _KIND = 0xFF
 
@@ -72,6 +72,7 @@ class RemoteImage(StateReader):
         self._runs = [_Run(run) for run in levels.values()]
         self._lock = threading.Lock()
         self._indexes: OrderedDict[int, TableIndex] = OrderedDict()
+        self._index_bytes = 0
         self._blocks: OrderedDict[tuple[int, int], DataBlock] = OrderedDict()
         self._closed = False
         if places:
@@ -103,6 +104,8 @@ class RemoteImage(StateReader):
             for place in candidates[key]:
                 index = self._index(place)
                 at = index.block_of(key)
+                if not index.may_have(key):
+                    at = len(index)
                 listed.append((place, index, at))
                 if at < len(index) and (place.number, at) not in self._blocks:
                     missing.append(self._part(place, index, at))
@@ -197,9 +200,11 @@ class RemoteImage(StateReader):
                 file.size_bytes, lambda offset, size_bytes: self._cache.read(file, offset, size_bytes)
             )
         with self._lock:
+            if place.number not in self._indexes:
+                self._index_bytes += index.size_bytes
             self._indexes[place.number] = index
-            while len(self._indexes) > _INDEXES_MAX:
-                self._indexes.popitem(last=False)
+            while self._index_bytes > _INDEX_BYTES_MAX and len(self._indexes) > 1:
+                self._index_bytes -= self._indexes.popitem(last=False)[1].size_bytes
         return index
 
     def _block(self, place: TablePlace, index: TableIndex, at: int, ahead_bytes: int = 0) -> DataBlock:

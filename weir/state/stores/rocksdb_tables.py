@@ -26,7 +26,11 @@ _XXH3 = 4
 #: Behind a block: its compression (1) and checksum (4).
 TRAILER_BYTES = 5
 _PRIME = 0x6B9083D9
-_MASK = 0xFFFF_FFFF
+_MASK, _LONG_MASK = 0xFFFF_FFFF, 0xFFFF_FFFF_FFFF_FFFF
+#: Of xxh3: the factor at the end in its early form, and that over the final one; the first two words of its secret.
+_FACTOR = 0x165667B19E3779F9
+_FACTORS = _FACTOR * pow(0x165667919E3779F9, -1, 1 << 64) & _LONG_MASK
+_SECRET = 0xBE4BA423396CFEB8, 0x1CAD21F72C81017C
 _PLAIN = 0
 #: By the number of a compression: codec of Arrow.
 _CODECS = {1: "snappy", 4: "lz4_raw", 7: "zstd"}
@@ -35,6 +39,8 @@ _SNAPPY = 1
 _HASH_INDEX = 1 << 31
 _META = {"index": b"rocksdb.index", "deleted": b"rocksdb.range_del", "properties": b"rocksdb.properties"}
 _USER_KEYS, _DELTAS = b"rocksdb.index.key.is.user.key", b"rocksdb.index.value.is.delta.encoded"
+_FILTER = b"fullfilter.rocksdb.BuiltinBloomFilter"
+_FILTER_MARKS_BYTES, _LINE_BYTES, _PROBE_FACTOR = 5, 64, 0x9E3779B9
 _DICTIONARY = b"rocksdb.compression_dict"
 #: In the lowest byte of the number behind its key: the entry is a value; all others delete.
 PUT = 1
@@ -79,20 +85,62 @@ class DataBlock:
         return (self.numbers[at], self.values[at]) if at < len(self.keys) and self.keys[at] == key else None
 
 
+class KeyFilter:
+    """A Bloom filter over the keys of a table: a line of 64 bytes has all bits of a key.
+
+    RocksDB hashes keys by an early form of xxh3, see :func:`_key_hash`. Of keys of other lengths nothing is said here.
+    """
+
+    def __init__(self, content: bytes) -> None:
+        """``content``: of the filter's block.
+
+        Raises:
+            UnknownTableError: it is another filter.
+        """
+        marks = content[-_FILTER_MARKS_BYTES:]
+        # Of lines of 64 bytes: the upper three bits are 0.
+        if marks[:2] != b"\xff\x00" or len(marks) != _FILTER_MARKS_BYTES or not 0 < marks[2] < 32:
+            raise UnknownTableError("the filter of a table has another form")
+        self._lines = content[:-_FILTER_MARKS_BYTES]
+        self._count, self._probes = len(self._lines) // _LINE_BYTES, marks[2]
+
+    def __len__(self) -> int:
+        """Bytes of memory."""
+        return len(self._lines)
+
+    def may_have(self, key: bytes) -> bool:
+        """False: the table has no entry of this key."""
+        digest = _key_hash(key)
+        if digest is None or not self._count:
+            return True
+        line, rest = ((digest & _MASK) * self._count >> 32) * _LINE_BYTES, digest >> 32
+        for _ in range(self._probes):
+            bit = rest >> 23
+            if not self._lines[line + (bit >> 3)] >> (bit & 7) & 1:
+                return False
+            rest = rest * _PROBE_FACTOR & _MASK
+        return True
+
+
 class TableIndex:
     """What has to be known of a table before its data is read: where blocks are, and what is deleted as ranges.
 
     Made by :func:`read_index`. It never changes. A table has thousands of blocks: an entry is read when it is needed.
     """
 
-    def __init__(self, block: bytes, deleted: Sequence[Deleted], context: int) -> None:
+    def __init__(
+        self, block: bytes, deleted: Sequence[Deleted], context: int, keys: KeyFilter | None = None
+    ) -> None:
         """``block``: an entry for each block: a key than which none of its keys is higher. ``context``: of checksums.
+
+        ``keys``: a filter over all keys; None: there is none.
 
         Raises:
             UnknownTableError: the index has another form.
         """
         self.deleted, self.context = deleted, context
-        self._block = block
+        self._block, self._filter = block, keys
+        self.size_bytes = len(block) + (0 if keys is None else len(keys))
         end = _end_of_entries(block)
         if end < 0 or int.from_bytes(block[-4:], "little") & _HASH_INDEX:
             raise UnknownTableError("the index of a table has another form")
@@ -106,6 +154,10 @@ class TableIndex:
     def block_of(self, key: bytes) -> int:
         """Position of the only block that may have the newest entry of a key; ``len(self)``: none has one."""
         return bisect_left(range(len(self)), key, key=self._key)
+
+    def may_have(self, key: bytes) -> bool:
+        """False: the table has no entry of this key; it may have deleted a range with it."""
+        return self._filter is None or self._filter.may_have(key)
 
     def handle(self, at: int) -> Handle:
         """Where a block is."""
@@ -153,7 +205,9 @@ def read_index(size_bytes: int, read: ReadRange) -> TableIndex:
     if _META["deleted"] in meta:
         for key, stop in _entries(_read_block(read, _handle(meta[_META["deleted"]]), context)):
             deleted.append(Deleted(key[:-8], stop, int.from_bytes(key[-8:], "little")))
-    return TableIndex(block, deleted, context)
+    place = meta.get(_FILTER)
+    keys = None if place is None else KeyFilter(_read_block(read, _handle(place), context))
+    return TableIndex(block, deleted, context, keys)
 
 
 def data_block(raw: bytes, handle: Handle, context: int) -> DataBlock:
@@ -170,6 +224,23 @@ def data_block(raw: bytes, handle: Handle, context: int) -> DataBlock:
         numbers.append(int.from_bytes(key[-8:], "little"))
         values.append(value)
     return found
+
+
+def _key_hash(key: bytes) -> int | None:
+    """The early form of xxh3 of a key; None: its form for this length is not known here."""
+    if 17 <= len(key) <= 128:
+        digest = xxhash.xxh3_64_intdigest(key)
+        # The final form differs in the last multiplication only: that is undone, and the other one done.
+        digest = (digest ^ digest >> 32) * _FACTORS & _LONG_MASK
+    elif 9 <= len(key) <= 16:
+        low = int.from_bytes(key[:8], "little") ^ _SECRET[0]
+        high = int.from_bytes(key[-8:], "little") ^ _SECRET[1]
+        product = low * high
+        digest = len(key) + low + high + (product & _LONG_MASK ^ product >> 64) & _LONG_MASK
+        digest = (digest ^ digest >> 37) * _FACTOR & _LONG_MASK
+    else:
+        return None
+    return digest ^ digest >> 32
 
 
 def _read_block(read: ReadRange, handle: Handle, context: int) -> bytes:

@@ -15,6 +15,7 @@ from weir.state.images.image_stores import Images
 from weir.state.images.range_cache import CHUNK_BYTES
 from weir.state.images.remote_image import RemoteImage
 from weir.state.layout import encode_key
+from weir.state.stores.rocksdb import open_store
 from weir.state.stores.rocksdb_tables import UnknownTableError, read_index
 
 NAMES, GROUPS, STATE = 400, 6, 2
@@ -120,11 +121,29 @@ def test_only_what_is_asked_for_is_fetched(tmp_path):
     asked = [key(7, 3), key(8, 3)]
     assert client.get_many(asked) == [model[each] for each in asked]
     once = images.fetched[1]
-    assert 0 < once <= 16 * CHUNK_BYTES < size_bytes / 4
+    assert 0 < once <= 20 * CHUNK_BYTES < size_bytes / 4
     assert client.get_many(asked) == [model[each] for each in asked]
     assert images.fetched[1] == once
     client.close()
     images.close()
+
+
+@pytest.mark.parametrize("bits", [10, 0])
+def test_a_filter_has_all_keys_and_few_others(tmp_path, bits):
+    store = open_store(tmp_path / "store", RocksDbConfig(bloom_bits_per_key=bits), fresh=True)
+    chance = random.Random(1)
+    keys = [chance.randbytes(size) for size in (*range(1, 20), *range(20, 150, 7)) for _ in range(40)]
+    store.write([(key, b"") for key in keys])
+    store.flush()
+    store.checkpoint(tmp_path / "image")
+    store.close()
+    (table,) = (tmp_path / "image").glob("*.sst")
+    data = table.read_bytes()
+    index = read_index(len(data), lambda offset, size_bytes: data[offset : offset + size_bytes])
+    assert all(map(index.may_have, keys))
+    for size in (12, 40):
+        others = sum(index.may_have(chance.randbytes(size)) for _ in range(1_000))
+        assert others < 50 if bits else others == 1_000
 
 
 def test_damage_is_told_with_the_file(tmp_path):
