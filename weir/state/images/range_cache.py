@@ -23,7 +23,7 @@ FetchRanges = Callable[[Sequence[tuple[FileRef, int, int]]], list[bytes]]
 
 
 class RangeCache:
-    """See the module. Methods may be called from any thread.
+    """Reads parts of files through a file of this disk. Methods may be called from any thread.
 
     Args:
         folder: on the disk; the file there has no name, and is gone with the process.

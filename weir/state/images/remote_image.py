@@ -45,7 +45,7 @@ _KIND = 0xFF
 
 
 class RemoteImage(StateReader):
-    """See the module. Methods may be called from any thread; they raise StateError if a table is damaged.
+    """Reads an image block by block. Methods may be called from any thread; they raise StateError at a damaged table.
 
     Args:
         image_id: for messages.
@@ -247,11 +247,11 @@ class _Run:
         self._lasts = [place.last for place in places]
 
     def tables_of(self, key: bytes) -> list[TablePlace]:
-        """Those that may have a key, mostly one: a deleted range may end with the first key of the next table."""
+        """Return those that may have a key, mostly one: a deleted range may end with the first key of the next table."""
         return self._from(key, lambda place: place.first <= key)
 
     def between(self, start: bytes, stop: bytes | None) -> list[TablePlace]:
-        """Those that may have keys of a range."""
+        """Return those that may have keys of a range."""
         return self._from(start, lambda place: stop is None or place.first < stop)
 
     def _from(self, start: bytes, is_before_end: Callable[[TablePlace], bool]) -> list[TablePlace]:
