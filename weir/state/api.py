@@ -49,7 +49,7 @@ class StateReader(ABC):
     def will_scan(  # noqa: B027
         self, ranges: Sequence[tuple[bytes, bytes | None]], bytes_max: int
     ) -> None:
-        """These ranges are scanned next: a reader whose reads take long may begin them together. Mostly nothing.
+        """Prepare for scans of these ranges: a reader whose reads take long may begin them together. Mostly nothing.
 
         ``bytes_max``: about so much of each is wanted; 0: nobody knows.
         """

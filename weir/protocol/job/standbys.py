@@ -67,7 +67,7 @@ def _with_room(owner: str, slots: int, members: Iterable[TaskManagerLoad]) -> se
 
 
 def _kept(before: Sequence[str], roomy: set[str], candidates: set[str], replicas: int) -> list[str]:
-    """Those chosen before who stay; one without room for all does not take the place of one that has it."""
+    """Return who stays of those chosen before; one without room for all does not take the place of one that has it."""
     others = [name for name in before if name in candidates - roomy][: max(0, replicas - len(roomy))]
     return [name for name in before if name in roomy or name in others][:replicas]
 

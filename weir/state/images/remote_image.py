@@ -247,7 +247,7 @@ class _Run:
         self._lasts = [place.last for place in places]
 
     def tables_of(self, key: bytes) -> list[TablePlace]:
-        """Return those that may have a key, mostly one: a deleted range may end with the first key of the next table."""
+        """Return those that may have a key: mostly one; a deleted range may end with the next one's first key."""
         return self._from(key, lambda place: place.first <= key)
 
     def between(self, start: bytes, stop: bytes | None) -> list[TablePlace]:
