@@ -217,6 +217,7 @@ class ControlPlane:
             self.task_managers,
             latest=lambda: self.checkpointer.latest,
             avoided=lambda: self.drainer.avoided,
+            is_settling=lambda: self.takeover.is_settling,
         )
 
     def _autoscaling(self, config: AutoscalerConfig, channel_batches: int) -> Autoscaling:

@@ -28,6 +28,7 @@ python plot.py zout/ --out plots/ --overwrite
 python -m experiments soak --rescales 200
 python -m experiments soak --rescales 50 --strategy hybrid
 python -m experiments chaos --minutes 20 --every-s 5
+python -m experiments chaos --minutes 5 --set taskManager.useRelink=true --set controlPlane.standby_replicas=1
 python -m experiments log-chaos --faults 100
 python -m experiments log-chaos --faults 100 --only kill-leader
 python -m experiments fuzz --inputs 100000
@@ -137,6 +138,9 @@ def chaos(
     seed: Annotated[int, typer.Option(help="Of the events and of the faults.")] = 1,
     rate: Annotated[int, typer.Option(min=1, help="Events per second.")] = 2000,
     task_managers: Annotated[int, typer.Option(min=3, help="Task manager processes.")] = 3,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Of the configuration.")
+    ] = None,
     out: Annotated[Path, typer.Option(help="Directory of events, output, state and logs.")] = Path(
         "data/chaos"
     ),
@@ -147,11 +151,15 @@ def chaos(
     def main() -> int:
         from experiments.chaos import ChaosSettings, run_chaos
 
-        settings = ChaosSettings(minutes * 60, every_s, seed, rate, task_managers)
+        keys = tuple(settings or ())
+        for key in keys:
+            if "=" not in key:
+                raise ConfigError(f"--set {key}: write KEY=VALUE, such as taskManager.useRelink=true")
+        chaos_settings = ChaosSettings(minutes * 60, every_s, seed, rate, task_managers, keys)
         try:
-            result = run_chaos(out, settings, lambda line: print(line, flush=True))
+            result = run_chaos(out, chaos_settings, lambda line: print(line, flush=True))
         except WeirError:
-            print(f"failed; logs and output stay in {out}; once more: {settings.command()} --out {out}")
+            print(f"failed; logs and output stay in {out}; once more: {chaos_settings.command()} --out {out}")
             raise
         print("\n".join(result.table()))
         if json_path is not None:

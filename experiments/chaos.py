@@ -57,13 +57,15 @@ class ChaosSettings:
     seed: int
     rate: int = 2000
     task_managers: int = 3
+    #: Keys of the configuration for all processes, as ``KEY=VALUE``.
+    keys: tuple[str, ...] = ()
 
     def command(self) -> str:
         """What repeats the run."""
         return (
             f"python -m experiments chaos --minutes {self.duration_s / 60:g} --every-s {self.every_s:g} "
             f"--seed {self.seed} --rate {self.rate} --task-managers {self.task_managers}"
-        )
+        ) + "".join(f" --set {key}" for key in self.keys)
 
 
 @dataclass
@@ -77,6 +79,9 @@ class ChaosResult:
     left_out: str = ""
     generations: int = 0
     checkpoints: int = 0
+    #: Of the rescales that the control plane knows at the end: key groups, and those that were relinked.
+    groups_moved: int = 0
+    groups_relinked: int = 0
     events: int = 0
     end_s: float = 0.0
     digest: str = ""
@@ -97,6 +102,8 @@ class ChaosResult:
             "left_out": self.left_out,
             "generations": self.generations,
             "checkpoints": self.checkpoints,
+            "groups_moved": self.groups_moved,
+            "groups_relinked": self.groups_relinked,
             "events": self.events,
             # The check of the rows has found none of these, or there would be no result.
             "lost": 0,
@@ -119,6 +126,7 @@ class ChaosResult:
         return [
             *lines,
             f"{self.faults} faults, generation {self.generations} at the end, checkpoint {self.checkpoints}",
+            f"the latest rescales moved {self.groups_moved} key groups, {self.groups_relinked} of them relinked",
             f"{self.events} events: 0 lost, 0 duplicated, 0 out of order; digest {self.digest}; the end of the "
             f"stream took {self.end_s:.1f} s",
             *self.samples.table(),
@@ -156,7 +164,11 @@ def run_chaos(
         cluster = Cluster(
             directory,
             task_managers=settings.task_managers,
-            settings={**SETTINGS, "taskManager.rocksDBPath": directory / "state" / "data.db"},
+            settings={
+                **SETTINGS,
+                "taskManager.rocksDBPath": directory / "state" / "data.db",
+                **dict(key.split("=", 1) for key in settings.keys),
+            },
             environment=environment,
             popen=popen,
         )
@@ -273,6 +285,9 @@ class ChaosRun:
     def _note_end(self, result: ChaosResult) -> None:
         result.generations = self._status["generation"]
         result.checkpoints = self._checkpoint
+        _, rescales = self._cluster.http("GET", "/rescales")
+        result.groups_moved = sum(each["groups_owned"] for each in rescales)
+        result.groups_relinked = sum(each["groups_relinked"] for each in rescales)
 
     def _step(self, result: ChaosResult) -> None:
         time.sleep(_POLL_S)

@@ -39,7 +39,7 @@ from weir.operators.step_errors import StepError
 from weir.plan.graph import PhysicalGraph
 from weir.protocol.fencing import EpochFence
 from weir.rpc import control_pb2
-from weir.rpc.wire import JobIdentity
+from weir.rpc.wire import JobIdentity, subtask_to_proto
 from weir.types import ChannelId, SubtaskId
 
 log = logging.getLogger(__name__)
@@ -265,6 +265,7 @@ class JobRuntime:
             standby_problem=kept.problem,
             write_stalls=stalls,
             write_stall_ms=int(stall_s * 1e3),
+            standby_subtasks=map(subtask_to_proto, self.standby.ordered),
         )
 
     def deliver_last_parts_again(self) -> None:

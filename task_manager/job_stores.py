@@ -6,7 +6,7 @@ import copy
 import logging
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -198,10 +198,6 @@ class JobStores:
         self._relinked = [*self._relinked[-1:], frozenset(found)]
         return places_now(manifest, stages)
 
-    def missing_bytes(self, address: str) -> int:
-        """What :meth:`image_client` would fetch from another machine for an address, or another file system."""
-        return self._images.missing_bytes(address) if isinstance(self._images, Images) else 0
-
     @property
     def fetched(self) -> tuple[int, int]:
         """Files that were fetched from the checkpoint store to open state, and their bytes; links do not count."""
@@ -286,7 +282,7 @@ def open_job_stores(
     sinks_uri = uri_below(checkpoint_uri, job_id, SINKS)
     if restore is None:
         # A store in memory has a directory too, for the images of it.
-        images = Images(checkpoint_store, Path(config.rocksdb_path), rocksdb_settings(config))
+        images = _images(checkpoint_store, config)
         store = images.open_main(None)
         publisher = _publisher(checkpoint_store, store, config, database=database_run)
         return JobStores(
@@ -298,8 +294,11 @@ def open_job_stores(
     _check_kind(manifest, database_run)
     stages = {stage.index: [node.name for node in stage.nodes] for stage in topology.graph.stages}
     plan = restore_plan(manifest, stages, topology.routing, here)
-    images = Images(restored_store, Path(config.rocksdb_path), rocksdb_settings(config))
+    images = _images(restored_store, config)
     images.register(plan.images.values())
+    if plan.main is not None and not plan.main.database and images.is_read_by_blocks(plan.main):
+        # Rows do not wait until it is here: all groups come out of it, as out of the images of others.
+        plan = replace(plan, main=None)
     store = images.open_main(plan.main)
     try:
         drop_foreign(store, kept_states(plan, topology, state_ids))
@@ -321,6 +320,16 @@ def open_job_stores(
         here,
         manifest.checkpoint_id,
         sinks_uri,
+    )
+
+
+def _images(store: CheckpointStore, config: TaskManagerConfig) -> Images:
+    return Images(
+        store,
+        Path(config.rocksdb_path),
+        rocksdb_settings(config),
+        config.fetched_image_bytes_max,
+        config.image_cache_bytes,
     )
 
 

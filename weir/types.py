@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import NewType
 
 #: Position of a stage in the plan, 0-based; sources come first. The unit of ``/scale``.
@@ -129,6 +130,14 @@ class TableStats:
     #: Time of all reads by key, and of all writes without stalls.
     get_s: float = 0.0
     write_s: float = 0.0
+    #: Reads of ranges, and the time in which they read.
+    scans: int = 0
+    scan_s: float = 0.0
+    #: Time of all merges, and bytes that they wrote, as RocksDB rounds them.
+    merge_s: float = 0.0
+    merged_bytes: int = 0
+    #: Looks into the block cache, by kind (data, index, filter) and result (hit, miss); empty: they are not counted.
+    cache_looks: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,14 @@
 """Tells task managers whose state to keep, so that they can take over at once, and knows how far they are.
 
-What is chosen follows from who is there and what runs where, so it is in no record: a control plane that takes over
-chooses anew. See docs/design/0020.
+What is chosen is in no record: task managers report what they keep, and a control plane that takes over goes on with
+that, once all of them have had the time to register. See docs/design/0020.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
 from control_plane.checkpoints.restore_point import RestorePoint
 from control_plane.job.running_job import RunningJob
@@ -20,7 +20,7 @@ from weir.protocol.job.placement import TaskManagerLoad
 from weir.protocol.job.standbys import choose_standbys
 from weir.redaction import redacted_text
 from weir.rpc import control_pb2
-from weir.rpc.wire import subtask_to_proto
+from weir.rpc.wire import subtask_from_proto, subtask_to_proto
 from weir.types import SubtaskId
 
 log = logging.getLogger("control_plane")
@@ -35,6 +35,7 @@ class Standbys:
         task_managers: that are there, and what they report.
         latest: returns the checkpoint that a restart begins with; None: there is none.
         avoided: returns the task managers that are being emptied.
+        is_settling: returns whether task managers that run nothing may still have to register, after a takeover.
     """
 
     def __init__(
@@ -45,12 +46,14 @@ class Standbys:
         *,
         latest: Callable[[], RestorePoint | None],
         avoided: Callable[[], Collection[str]],
+        is_settling: Callable[[], bool] = lambda: False,
     ) -> None:
         self._job = job
         self._config = config
         self._task_managers = task_managers
         self._latest = latest
         self._avoided = avoided
+        self._is_settling = is_settling
         #: By task manager with state, those that are to keep it.
         self.chosen: dict[str, tuple[str, ...]] = {}
         #: What it was chosen of.
@@ -58,7 +61,7 @@ class Standbys:
 
     def order_for(self, name: str) -> control_pb2.StandbyOrder | None:
         """What a task manager is to keep now; None: as before. Called with each of its heartbeats."""
-        if self._job.state is not JobState.RUNNING:
+        if self._job.state is not JobState.RUNNING or self._is_settling():
             return None
         self._choose()
         order = control_pb2.StandbyOrder(disk_hold_bytes=self._config.disk_hold_bytes)
@@ -78,7 +81,19 @@ class Standbys:
 
     def by_owner(self) -> dict[str, tuple[str, ...]]:
         """Return the standbys of each task manager with state, those that lack least first; called at a loss."""
-        return {owner: tuple(sorted(names, key=self._lack)) for owner, names in self.chosen.items()}
+        chosen = self.chosen or self._reported(self._job.preferred)
+        return {owner: tuple(sorted(names, key=self._lack)) for owner, names in chosen.items()}
+
+    def _reported(self, placement: Mapping[SubtaskId, str]) -> dict[str, tuple[str, ...]]:
+        """Return who keeps whose state as task managers tell it: by orders of an earlier control plane."""
+        if not self._config.standby_replicas:
+            return {}
+        found: dict[str, list[str]] = {}
+        for name, report in sorted(self._task_managers.state_files.items()):
+            kept = {subtask_from_proto(item) for item in report.standby_subtasks}
+            for owner in {placement[subtask] for subtask in kept if subtask in placement} - {name}:
+                found.setdefault(owner, []).append(name)
+        return {owner: tuple(names) for owner, names in found.items()}
 
     def _lack(self, name: str) -> tuple[bool, int]:
         report = self._task_managers.state_files.get(name)
@@ -128,10 +143,8 @@ class Standbys:
             return
         self._facts = facts
         owners = {name: sum(running[name].values()) for name in with_state}
-        before, self.chosen = (
-            self.chosen,
-            choose_standbys(owners, loads, self._config.standby_replicas, self.chosen),
-        )
+        before = self.chosen or self._reported(self._job.machine.placement)
+        self.chosen = choose_standbys(owners, loads, self._config.standby_replicas, before)
         for owner, names in self.chosen.items():
             if names != before.get(owner, ()):
                 where = f"at {', '.join(names)}, too" if names else "nowhere else any more"

@@ -79,6 +79,8 @@ class Takeover:
         self._highest_generation = 0
         #: Whether the job's task managers are being waited for.
         self.is_waiting = left is not None
+        #: Whether task managers that run nothing may still have to register here, too.
+        self.is_settling = left is not None
 
     def start(self, lease_timeout_ms: int) -> None:
         """Begin to wait for the job's task managers; called when the servers run."""
@@ -129,6 +131,7 @@ class Takeover:
         begun_ms = monotonic_ms(self._clock)
         # It sleeps as long as nothing but a registration changes the decision.
         await self._background.sleep(takeover.PATIENCE_LEASES * lease_ms / 1e3)
+        self.is_settling = False
         while self.is_waiting:
             waited_ms = monotonic_ms(self._clock) - begun_ms
             choice = takeover.decide(self._missing(left), waited_ms, lease_ms, is_steady=left.is_steady)

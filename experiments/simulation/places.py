@@ -29,6 +29,10 @@ class MemoryPlace(FilePlace):
             raise FileNotFoundError(path)
         return self._files[path]
 
+    def read_ranges(self, ranges: Sequence[tuple[str, int, int]]) -> list[bytes]:
+        """See ``FilePlace``."""
+        return [self.read(path)[offset : offset + size_bytes] for path, offset, size_bytes in ranges]
+
     def write(self, path: str, chunks: Iterable[bytes]) -> None:
         """See ``FilePlace``."""
         self._files[path] = b"".join(chunks)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import tempfile
-import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -20,19 +19,33 @@ from experiments.workflows.grown import bounded_settings, measure_grown
 from experiments.workflows.hot_keys import run_hot_keys
 from experiments.workflows.peer_run import run_peer
 from experiments.workflows.relink import measure_relink
+from experiments.workflows.sweep_trial import measure_sweep
 from experiments.workflows.trial import WINDOW_MS, Say, Trial
 
 #: Of the topic, subtasks of the engine, and threads of the peer; and processes of the job.
 _PARTITIONS = _TASK_MANAGERS = 2
 
+#: What ``--only`` takes.
+PARTS = ("top", "paced", "sweep", "grown", "bounded", "hot-keys", "relink")
+#: The part that has each field.
+_PART_OF = {
+    "commands_per_second": "top",
+    "ratio_to_kafka_streams": "top",
+    "ratio_on_grown": "grown",
+    "ratio_bounded_memory": "bounded",
+    "start_latency_ms_mean": "paced",
+    "start_latency_ms_max": "paced",
+    "pause_ms_max": "paced",
+    "sweep_row_wait_ms_max": "sweep",
+    "restore_first_output_ms": "grown",
+    "relink_s": "relink",
+    "relink_shipped_bytes": "relink",
+    "hot_key_ratio": "hot-keys",
+}
 #: Of the paced run, of the top rate.
 _QUARTER = 4
-#: Beside the sweep: commands per second of so many workflows, until so long after it is due.
-_BESIDE_RATE, _BESIDE_WORKFLOWS, _SWEEP_S = 2_000, 100, 5.0
 #: Lines that Polars counts, to tell how quick the machine is, with which bar; issue 30: so many commands for so many.
 _LINES, _LINES_PER_SECOND, _COMMANDS_PER_SECOND = 5_000_000, 6_000_000, 80_000
-#: Delay of the timers of the sweep's trial: all are due when the sweep comes.
-_DUE_MS = 1
 
 
 @dataclass(frozen=True)
@@ -56,6 +69,11 @@ class BarOptions:
         relink_bytes: payloads in the store when half of its key groups move to another task manager; 0: not measured.
         hot_rows: of each run with a hot key; 0: not measured.
         peer: also run Kafka Streams, in turn with the job over Kafka.
+        s3_delay_ms: of the parts with restores and relinking: checkpoints go to an S3 server that waits for so long
+            with each request; None: to the disk.
+        standby_replicas: of these parts: task managers that keep the tables of each other one.
+        compare: measure also what relinking is compared with.
+        only: of :data:`PARTS`; empty: all.
     """
 
     store: str = "rocksdb"
@@ -72,6 +90,14 @@ class BarOptions:
     hot_rows: int = 6_000_000
     relink_bytes: int = 256 << 20
     peer: bool = False
+    s3_delay_ms: float | None = None
+    standby_replicas: int = 0
+    compare: bool = True
+    only: tuple[str, ...] = ()
+
+    def has(self, part: str) -> bool:
+        """Whether a part is to be measured."""
+        return not self.only or part in self.only
 
 
 def run_bars(options: BarOptions, say: Say) -> dict[str, Any]:
@@ -80,28 +106,29 @@ def run_bars(options: BarOptions, say: Say) -> dict[str, Any]:
     Raises:
         WeirError: a process ended, or commands were not written or processed.
     """
-    tops = [_top(options, say) for _ in range(options.repeat)]
-    rate = median(top["commands_per_second"] for top in tops)
-    paced = _paced(options, rate / _QUARTER, say)
-    sweep = _sweep(options, say)
-    against = _against_peer(options, tops, say) if options.peer else {}
-    grown = measure_grown(options, _trial, say) if options.grown_bytes else {}
-    bounded = _bounded(options, say) if options.bounded_bytes else {}
-    hot = run_hot_keys(options.hot_rows, options.repeat, say) if options.hot_rows else {}
-    relinked = (
-        measure_relink(options.relink_bytes, options.launch.payload, say) if options.relink_bytes else {}
-    )
+    # The rate of the paced run is a quarter of the top rate.
+    runs = options.repeat if options.has("top") else int(options.has("paced"))
+    tops = [_top(options, say) for _ in range(runs)]
+    rate = median(top["commands_per_second"] for top in tops) if tops else 0.0
+    paced = _paced(options, rate / _QUARTER, say) if options.has("paced") else {}
+    sweep = _sweep(options, say) if options.has("sweep") else {}
+    against = _against_peer(options, tops, say) if options.peer and options.has("top") else {}
+    grown = measure_grown(options, _home_trial, say) if options.grown_bytes and options.has("grown") else {}
+    bounded = _bounded(options, say) if options.bounded_bytes and options.has("bounded") else {}
+    has_hot_keys = options.hot_rows and options.has("hot-keys")
+    hot = run_hot_keys(options.hot_rows, options.repeat, say) if has_hot_keys else {}
+    relinked = _relinked(options, say) if options.relink_bytes and options.has("relink") else {}
     parts = [*tops, paced, sweep, grown, bounded, relinked]
     wrong = sum(part.get("wrong", 0) for part in parts) + against.pop("wrong", 0)
     fields = {
-        "commands_per_second": round(rate),
+        "commands_per_second": round(rate) if options.has("top") else None,
         "ratio_to_kafka_streams": against.pop("ratio_to_kafka_streams", None),
         "ratio_on_grown": grown.get("ratio"),
         "ratio_bounded_memory": bounded.get("ratio"),
-        "start_latency_ms_mean": paced["start_latency_ms_mean"],
-        "start_latency_ms_max": paced["start_latency_ms_max"],
-        "pause_ms_max": paced["pause_ms_max"],
-        "sweep_row_wait_ms_max": sweep["sweep_row_wait_ms_max"],
+        "start_latency_ms_mean": paced.get("start_latency_ms_mean"),
+        "start_latency_ms_max": paced.get("start_latency_ms_max"),
+        "pause_ms_max": paced.get("pause_ms_max"),
+        "sweep_row_wait_ms_max": sweep.get("sweep_row_wait_ms_max"),
         "restore_first_output_ms": grown.get("restore_first_output_ms"),
         "relink_s": relinked.get("relink_s"),
         "relink_shipped_bytes": relinked.get("relink_shipped_bytes"),
@@ -110,7 +137,7 @@ def run_bars(options: BarOptions, say: Say) -> dict[str, Any]:
     }
     return {
         **fields,
-        "reasons": {name: _reason(name) for name, value in fields.items() if value is None},
+        "reasons": {name: _reason(name, options) for name, value in fields.items() if value is None},
         **_machine(),
         "top": tops,
         "paced": paced,
@@ -129,7 +156,9 @@ def run_bars(options: BarOptions, say: Say) -> dict[str, Any]:
     }
 
 
-def _reason(name: str) -> str:
+def _reason(name: str, options: BarOptions) -> str:
+    if not options.has(_PART_OF[name]):
+        return f"not asked for: --only {','.join(options.only)}"
     asked = {
         "ratio_to_kafka_streams": "--peer",
         "hot_key_ratio": "--hot-rows 6000000",
@@ -220,39 +249,27 @@ def _paced(options: BarOptions, rate: float, say: Say) -> dict[str, Any]:
 
 
 def _sweep(options: BarOptions, say: Say) -> dict[str, Any]:
-    workflows = options.launch.workflows
-    launch = replace(options.launch, tasks=-(-options.timers // workflows), payload_bytes=32)
-    due = workflows * launch.tasks
-    parameters = {"timers": "sweep", "timer_delay_ms": _DUE_MS, "sweep_every_ms": options.sweep_after_ms}
-    with tempfile.TemporaryDirectory() as place, _trial(place, options, say, parameters) as trial:
-        say(f"sweep: {due:,} timers")
-        began_s = time.monotonic()
-        trial.launch(launch)
-        trial.wait_for(lambda sums: sums["messages_processed"] >= launch.commands)
-        # Commands that come while the sweep is under way.
-        left_s = max(0.0, options.sweep_after_ms / 1000 - (time.monotonic() - began_s)) + _SWEEP_S
-        tasks = round(_BESIDE_RATE * left_s / (2 * _BESIDE_WORKFLOWS))
-        beside = Launch(_BESIDE_WORKFLOWS, 32, tasks, rate=_BESIDE_RATE)
-        sending = threading.Thread(target=trial.launch, args=(beside,), name="beside", daemon=True)
-        sending.start()
-        trial.wait_for(lambda sums: sums["timers_fired"] > 0)
-        first_s = time.monotonic()
-        trial.wait_for(lambda sums: sums["timers_fired"] >= due)
-        sweep_s = time.monotonic() - first_s
-        sending.join()
-        launches = (launch, beside)
-        wanted = sum(each.commands for each in launches)
-        sums = trial.wait_for(lambda sums: sums["messages_processed"] >= wanted)
-        return {
-            "timers": due,
-            "sweep_row_wait_ms_max": sums["sweep_row_wait_ms_max"],
-            "sweep_held_ms_max": sums["sweep_held_ms_max"],
-            "sweep_slice_ms_max": sums["sweep_slice_ms_max"],
-            "sweep_s": round(sweep_s, 2),
-            "slices": sums["sweep_slices"],
-            "pause_ms_max": sums["pause_ms_max"],
-            "wrong": trial.wrong(launches, sums),
-        }
+    def make_trial(place: str, parameters: Mapping[str, object]) -> Trial:
+        return _trial(place, options, say, parameters)
+
+    return measure_sweep(options.launch, options.timers, options.sweep_after_ms, make_trial, say)
+
+
+def _relinked(options: BarOptions, say: Say) -> dict[str, Any]:
+    return measure_relink(
+        options.relink_bytes,
+        options.launch.payload,
+        say,
+        s3_delay_ms=options.s3_delay_ms,
+        standby_replicas=options.standby_replicas,
+        compare=options.compare,
+    )
+
+
+def _home_trial(place: str, options: BarOptions, say: Say) -> Trial:
+    """A trial whose checkpoints are where they are wanted."""
+    settings = {"controlPlane.standby_replicas": options.standby_replicas}
+    return _trial(place, options, say, settings=settings, s3_delay_ms=options.s3_delay_ms)
 
 
 def _bounded(options: BarOptions, say: Say) -> dict[str, Any]:
@@ -272,6 +289,7 @@ def _trial(
     say: Say,
     parameters: Mapping[str, object] | None = None,
     settings: Mapping[str, object] | None = None,
+    s3_delay_ms: float | None = None,
 ) -> Trial:
     return Trial(
         Path(place),
@@ -283,6 +301,7 @@ def _trial(
         task_managers=_TASK_MANAGERS,
         parameters=parameters,
         settings=settings,
+        s3_delay_ms=s3_delay_ms,
     )
 
 

@@ -20,6 +20,7 @@ python -m experiments workflows workflow-metrics 10
 python -m experiments workflows streams-metrics
 python -m experiments workflows reset
 python -m experiments workflows run bars --json bars.json
+python -m experiments workflows run bars --only relink --relink 1G --s3-delay-ms 20 --standby-replicas 1
 python -m experiments workflows run growth --sizes 0,1G,4G --out out/
 python -m experiments workflows setup --log kafka --dir data/workflows-kafka
 """
@@ -66,7 +67,7 @@ def setup(
 
 @app.command()
 def server(
-    store: Annotated[str, typer.Option(help="rocksdb, memory, hybrid or cassandra.")] = "rocksdb",
+    store: Annotated[str, typer.Option(help="rocksdb, memory, hybrid, cassandra or object.")] = "rocksdb",
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Of the configuration.")
     ] = None,
@@ -179,7 +180,7 @@ def reset(directory: DirOption = _DIR) -> None:
 @app.command("run")
 def run_set(
     series: Annotated[str, typer.Argument(metavar="SERIES", help="bars or growth.")],
-    store: Annotated[str, typer.Option(help="rocksdb, memory, hybrid or cassandra.")] = "rocksdb",
+    store: Annotated[str, typer.Option(help="rocksdb, memory, hybrid, cassandra or object.")] = "rocksdb",
     log: Annotated[str, typer.Option(help="weir or kafka.")] = "weir",
     json_path: Annotated[Path | None, typer.Option("--json", help="bars: write the figures here.")] = None,
     repeat: Annotated[int, typer.Option(min=1, help="bars: runs as fast as possible.")] = 3,
@@ -204,7 +205,28 @@ def run_set(
         str,
         typer.Option(help="bars: payloads in the store when half of it moves to another process; 0: none."),
     ] = "256M",
-    only: Annotated[str, typer.Option(help="bars: relink, and nothing else.")] = "",
+    only: Annotated[
+        str,
+        typer.Option(
+            help="bars: some of top, paced, sweep, grown, bounded, hot-keys and relink, with commas between."
+        ),
+    ] = "",
+    s3_delay_ms: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            help="bars: grown and relink with checkpoints in S3 that waits for so long with each request.",
+        ),
+    ] = None,
+    standby_replicas: Annotated[
+        int, typer.Option(min=0, help="bars: grown and relink with so many standbys.")
+    ] = 0,
+    compare: Annotated[
+        bool, typer.Option("--compare/--no-compare", help="bars: also move groups without relinking.")
+    ] = True,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="growth: of the configuration.")
+    ] = None,
     sizes: Annotated[str, typer.Option(help="growth: bytes of payloads, e.g. 0,256M,1G.")] = "0,256M,1G",
     out: Annotated[Path, typer.Option(help="growth: directory of figures and pictures.")] = Path("out"),
     payload: Annotated[str, typer.Option(help="compressible or random.")] = "compressible",
@@ -217,9 +239,10 @@ def run_set(
         if series == "bars":
             return run_bars_command(
                 *(store, log, shape, payload, repeat, timers, peer, grown),
-                *((bounded_state, bounded_memory), hot_rows, relink, only, json_path, _say),
+                *((bounded_state, bounded_memory), hot_rows, relink, only),
+                *((s3_delay_ms, standby_replicas, compare), json_path, _say),
             )
-        return run_growth_command(series, store, log, sizes, payload, out, _say)
+        return run_growth_command(series, store, log, sizes, payload, out, settings or [], _say)
 
     run("experiments workflows run", main)
 

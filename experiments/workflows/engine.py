@@ -108,6 +108,7 @@ class ByRecord(Engine):
         now_ms = self.clock_ms()
         tally = self.tally_of(now_ms)
         tally.timed("messages_processed", "message_latency_ms", max(0, now_ms - row[SENT]))
+        tally.late(np.array([now_ms - row[SENT]]))
         self.took(now_ms, row[SENT], tally)
         kind, task, step = row["kind"], row["task"], self.step.value
         reason = refusal(kind, task, step, self.tasks.value)
@@ -231,6 +232,7 @@ class _Batch:
         latencies_ms = np.maximum(0, now_ms - sent_ms)
         tally.add("message_latency_ms", int(latencies_ms.sum()))
         tally.highest("message_latency_ms_max", int(latencies_ms.max()))
+        tally.late(latencies_ms)
 
     def _start_task(self, row: int, at: int, task: int) -> None:
         now_ms = self._now_ms

@@ -71,6 +71,7 @@ def measure_grown(
             say(f"{prefix}: {launch.commands:,} commands")
             took_s = launch_and_wait(trial, done, replace(launch, prefix=prefix))
             rates.append(launch.commands / took_s)
+        trial.wait_for_standbys()
         resident_bytes = trial.peak_resident_bytes()
         restored_ms = restore_ms(trial, done, launch.payload)
         sums = trial.sums()
@@ -80,6 +81,7 @@ def measure_grown(
             "commands_per_second_empty": round(rates[0]),
             "commands_per_second_grown": round(rates[1]),
             "restore_first_output_ms": restored_ms,
+            "restore_fetched_bytes": sum(item["fetched_bytes"] for item in trial.status()["task_managers"]),
             "peak_resident_bytes": resident_bytes,
             "wrong": trial.wrong(done, sums),
         }

@@ -7,7 +7,7 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,15 @@ _RESTORED_S = 120.0
 _CHECKPOINT_S = 60.0
 
 
-def run_growth(out: Path, sizes: Sequence[int], store: str, log: str, payload: str, say: Say) -> list[Path]:
+def run_growth(
+    out: Path,
+    sizes: Sequence[int],
+    store: str,
+    log: str,
+    payload: str,
+    say: Say,
+    settings: Mapping[str, object] | None = None,
+) -> list[Path]:
     """Measure at each size, and draw; returns the paths that were written.
 
     Args:
@@ -36,6 +44,7 @@ def run_growth(out: Path, sizes: Sequence[int], store: str, log: str, payload: s
         log: "weir" or "kafka".
         payload: "compressible" or "random".
         say: told of progress.
+        settings: of the configuration, such as another compaction.
 
     Raises:
         ConfigError: sizes do not ascend.
@@ -47,7 +56,7 @@ def run_growth(out: Path, sizes: Sequence[int], store: str, log: str, payload: s
     out.mkdir(parents=True, exist_ok=True)
     check_room(out, max(sizes), f"--out {out}", "--sizes")
     rows = []
-    with Trial(out / "trial", store=store, log=log, say=say) as trial:
+    with Trial(out / "trial", store=store, log=log, say=say, settings=settings) as trial:
         done: list[Launch] = []
         for size in sizes:
             fill(trial, done, size, payload, say)
@@ -114,11 +123,15 @@ def _probe(trial: Trial, done: list[Launch], payload: str) -> dict[str, Any]:
     time.sleep(2 * WINDOW_MS / 1000)
     since_ms = int(time.time() * 1000) // WINDOW_MS * WINDOW_MS
     launch = replace(_PROBE, payload=payload, prefix=f"probe{len(done)}")
+    began_s = _task_managers_cpu_s(trial)
     took_s = launch_and_wait(trial, done, launch)
+    cpu_s = _task_managers_cpu_s(trial) - began_s
     sums = trial.sums(since_ms)
     metrics = trial.metrics()
     return {
         "commands_per_second": round(launch.commands / took_s),
+        # Other work on the machine changes it less.
+        "cpu_us_per_command": round(1e6 * cpu_s / launch.commands, 1),
         "start_latency_ms_mean": round(sums["task_start_latency_ms"] / max(1, sums["task_starts"]), 2),
         "start_latency_ms_max": sums["task_start_latency_ms_max"],
         "pause_ms_max": sums["pause_ms_max"],
@@ -128,6 +141,10 @@ def _probe(trial: Trial, done: list[Launch], payload: str) -> dict[str, Any]:
         "restore_ms": restore_ms(trial, done, payload),
         "wrong": trial.wrong(done, trial.sums()),
     }
+
+
+def _task_managers_cpu_s(trial: Trial) -> float:
+    return sum(cpu_s for name, cpu_s in trial.cpu_s().items() if name.startswith("task_manager"))
 
 
 def _sum(metrics: dict[str, float], name: str) -> int:

@@ -31,7 +31,7 @@ _TABLE = (
 )
 
 
-def workflow_windows(address: str, count: int) -> list[dict[str, int]]:
+def workflow_windows(address: str, count: int, subtask: int | None = None) -> list[dict[str, int]]:
     """The latest windows that have something, the last one last; each field is there, also where it is 0.
 
     The owners answer between two batches of the step that keeps windows, which no command goes through.
@@ -39,6 +39,7 @@ def workflow_windows(address: str, count: int) -> list[dict[str, int]]:
     Args:
         address: of the control plane or a task manager.
         count: how many windows at most.
+        subtask: of this one only; None: of all.
 
     Raises:
         WeirError: nobody answers, or the job does not run.
@@ -47,6 +48,8 @@ def workflow_windows(address: str, count: int) -> list[dict[str, int]]:
     with weir.connect(address) as job:
         for page in job.state(METRICS, "windows").pages(consistency="latest"):
             for found in page["rows"]:
+                if subtask is not None and int(found["key"]) != subtask:
+                    continue
                 for item in found["value"]:
                     by_start[int(item["key"])].append(item["value"])
     starts = sorted(by_start)[-count:] if count > 0 else []

@@ -13,6 +13,7 @@ from experiments.workflows.driver import Launch
 from experiments.workflows.growth import check_room, fill, launch_and_wait
 from experiments.workflows.job import ENGINE
 from experiments.workflows.trial import WINDOW_MS, Say, Trial
+from experiments.workflows.windows import LIMITS_MS, latency_ms_at_most
 from weir.subtask_names import CHAINED
 
 #: Commands while groups move, and for how long.
@@ -22,13 +23,24 @@ _AHEAD_S = 3.0
 _MIGRATION_S_MAX = 1_800.0
 
 
-def measure_relink(size: int, payload: str, say: Say) -> dict[str, Any]:
+def measure_relink(
+    size: int,
+    payload: str,
+    say: Say,
+    *,
+    s3_delay_ms: float | None = None,
+    standby_replicas: int = 0,
+    compare: bool = True,
+) -> dict[str, Any]:
     """Measure both ways in turn; returns the fields of issue 30 for relinking, and all figures of each way.
 
     Args:
         size: bytes of payloads in the store.
         payload: "compressible" or "random".
         say: told of progress.
+        s3_delay_ms: see ``Trial``.
+        standby_replicas: task managers that keep the tables of each other one.
+        compare: measure also without relinking.
 
     Raises:
         ClusterError: a process ended, or the rescale did not come to its end.
@@ -36,18 +48,25 @@ def measure_relink(size: int, payload: str, say: Say) -> dict[str, Any]:
     """
     temporary = Path(tempfile.gettempdir())
     check_room(temporary, size, str(temporary), "--relink")
-    relinked, copied = (_measure(size, payload, say, relinks=relinks) for relinks in (True, False))
+    relinked, *others = (
+        _measure(size, payload, say, relinks=relinks, s3_delay_ms=s3_delay_ms, standbys=standby_replicas)
+        for relinks in ((True, False) if compare else (True,))
+    )
     return {
         "relink_s": relinked["owned_s"],
         "relink_shipped_bytes": relinked["sent_bytes"],
         "relink": relinked,
-        "copy": copied,
+        "copy": others[0] if others else None,
         "payload_bytes": size,
-        "wrong": relinked["wrong"] + copied["wrong"],
+        "s3_delay_ms": s3_delay_ms,
+        "standby_replicas": standby_replicas,
+        "wrong": sum(each["wrong"] for each in (relinked, *others)),
     }
 
 
-def _measure(size: int, payload: str, say: Say, *, relinks: bool) -> dict[str, Any]:
+def _measure(
+    size: int, payload: str, say: Say, *, relinks: bool, s3_delay_ms: float | None, standbys: int
+) -> dict[str, Any]:
     done: list[Launch] = []
     beside = Launch(
         _WORKFLOWS,
@@ -57,9 +76,25 @@ def _measure(size: int, payload: str, say: Say, *, relinks: bool) -> dict[str, A
         payload=payload,
         prefix="beside",
     )
-    with tempfile.TemporaryDirectory() as place, _trial(Path(place), say, relinks=relinks) as trial:
+    settings: dict[str, object] = {
+        "taskManager.useRelink": str(relinks).lower(),
+        "controlPlane.standby_replicas": standbys,
+    }
+    with (
+        tempfile.TemporaryDirectory() as place,
+        Trial(
+            Path(place),
+            store="hybrid",
+            log="weir",
+            say=say,
+            parallelism=1,
+            settings=settings,
+            s3_delay_ms=s3_delay_ms,
+        ) as trial,
+    ):
         launch_and_wait(trial, done, Launch(_WORKFLOWS, 2_000, 5, payload=payload, prefix="warm"))
         fill(trial, done, size, payload, say)
+        trial.wait_for_standbys()
         sending = threading.Thread(target=trial.launch, args=(beside,), name="beside", daemon=True)
         sending.start()
         wanted = sum(each.commands for each in done) + round(_RATE * _AHEAD_S)
@@ -73,6 +108,8 @@ def _measure(size: int, payload: str, say: Say, *, relinks: bool) -> dict[str, A
         in_all = sum(each.commands for each in done)
         trial.wait_for(lambda sums: sums["messages_processed"] >= in_all)
         during = trial.sums(since_ms)
+        # The new subtask has groups that moved, and no others.
+        moved_rows = trial.sums(since_ms, subtask=1)
         return {
             "owned_s": round((moved.owned_ms - moved.requested_ms) / 1e3, 3),
             "complete_s": round((moved.completed_ms - moved.requested_ms) / 1e3, 1),
@@ -84,6 +121,10 @@ def _measure(size: int, payload: str, say: Say, *, relinks: bool) -> dict[str, A
             "pause_ms_max_before": before["pause_ms_max"],
             "pause_ms_max": during["pause_ms_max"],
             "message_latency_ms_max": during["message_latency_ms_max"],
+            "moved_rows": moved_rows["messages_processed"],
+            "moved_rows_p99_ms_at_most": latency_ms_at_most(moved_rows, 0.99),
+            "moved_rows_late": {limit: moved_rows[f"messages_over_{limit}_ms"] for limit in LIMITS_MS},
+            "fetched_bytes": sum(item["fetched_bytes"] for item in trial.status()["task_managers"]),
             "wrong": trial.wrong(done, trial.sums()),
         }
 
@@ -94,12 +135,7 @@ def _this_window_ms() -> int:
 
 def _engine_stage(trial: Trial) -> int:
     """Index of the stage with the engine."""
-    status = trial.cluster.wait_for(lambda status: True, "a status")
+    status = trial.status()
     return next(
         index for index, stage in enumerate(status["stages"]) if ENGINE in stage["name"].split(CHAINED)
     )
-
-
-def _trial(place: Path, say: Say, *, relinks: bool) -> Trial:
-    settings = {"taskManager.useRelink": str(relinks).lower()}
-    return Trial(place, store="hybrid", log="weir", say=say, parallelism=1, settings=settings)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.workflows.driver import PAYLOADS, Launch
@@ -29,19 +30,20 @@ def run_bars_command(
     hot_rows: int,
     relink: str,
     only: str,
+    home: tuple[float | None, int, bool],
     json_path: Path | None,
     say: Say,
 ) -> int:
-    """Measure the bars, or with ``only`` those of one part; returns the exit code, 1 if something is wrong in the end.
+    """Measure the bars, or some of their parts; returns the exit code, 1 if something is wrong in the end.
 
-    ``bounded``: sizes of the state and of the memory of the figure with bounded memory.
+    ``bounded``: sizes of the state and of the memory of the figure with bounded memory. ``home``: ``s3_delay_ms``,
+    ``standby_replicas`` and ``compare`` of ``BarOptions``.
 
     Raises:
         ConfigError: an option is wrong.
         WeirError: a process ended.
     """
-    from experiments.workflows.bars import BarOptions, run_bars
-    from experiments.workflows.relink import measure_relink
+    from experiments.workflows.bars import PARTS, BarOptions, run_bars
 
     _check(store, log, payload)
     try:
@@ -61,12 +63,14 @@ def run_bars_command(
         hot_rows=hot_rows,
         relink_bytes=size_bytes(relink, "--relink"),
         peer=peer,
+        s3_delay_ms=home[0],
+        standby_replicas=home[1],
+        compare=home[2],
+        only=tuple(filter(None, only.split(","))),
     )
-    if only not in ("", "relink"):
-        raise ConfigError(f"--only {only}: there is relink")
-    figures = (
-        measure_relink(options.relink_bytes, payload, say) if only == "relink" else run_bars(options, say)
-    )
+    if wrong := [part for part in options.only if part not in PARTS]:
+        raise ConfigError(f"--only {wrong[0]}: there are {', '.join(PARTS)}")
+    figures = run_bars(options, say)
     text = to_json(figures)
     print(text)
     if json_path is not None:
@@ -76,7 +80,14 @@ def run_bars_command(
 
 
 def run_growth_command(
-    series: str, store: str, log: str, sizes: str, payload: str, out: Path, say: Say
+    series: str,
+    store: str,
+    log: str,
+    sizes: str,
+    payload: str,
+    out: Path,
+    settings: Sequence[str],
+    say: Say,
 ) -> int:
     """Measure while the store grows; returns the exit code.
 
@@ -89,7 +100,12 @@ def run_growth_command(
     if series != "growth":
         raise ConfigError(f"there is no series {series!r}; there are bars and growth")
     _check(store, log, payload)
-    paths = run_growth(out, [size_bytes(text) for text in sizes.split(",")], store, log, payload, say)
+    if wrong := [each for each in settings if "=" not in each]:
+        raise ConfigError(
+            f"--set {wrong[0]}: write KEY=VALUE, such as taskManager.rocksdb.compaction=universal"
+        )
+    given = dict(each.split("=", 1) for each in settings)
+    paths = run_growth(out, [size_bytes(text) for text in sizes.split(",")], store, log, payload, say, given)
     for path in paths:
         print(path)
     return 0

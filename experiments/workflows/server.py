@@ -11,13 +11,21 @@ from experiments.workflows.home import Home
 from weir.errors import ConfigError
 
 #: What ``--store`` stands for. Memory, RocksDB and Cassandra ship state to a new owner before it goes on; with hybrid
-#: the new owner goes on at once on the store of the old one, and state follows.
+#: the new owner goes on at once on the store of the old one, and state follows. With an object store tables of
+#: checkpoints in it are the state: a standby keeps them, and a new owner of key groups begins with them.
 STORES: dict[str, dict[str, object]] = {
     "rocksdb": {"taskManager.state_backend": "rocksdb", "taskManager.useHybrid": "false"},
     "memory": {"taskManager.state_backend": "memory", "taskManager.useHybrid": "false"},
     "hybrid": {"taskManager.state_backend": "rocksdb", "taskManager.useHybrid": "true"},
     "cassandra": {"taskManager.state_backend": "cassandra", "taskManager.useHybrid": "false"},
+    "object": {
+        "taskManager.state_backend": "rocksdb",
+        "taskManager.useHybrid": "true",
+        "taskManager.useRelink": "true",
+        "controlPlane.standby_replicas": 1,
+    },
 }
+_CHECKPOINT_URI, _OBJECT_STORE = "controlPlane.checkpoint_uri", "s3://"
 JOB = "experiments.workflows.job"
 
 
@@ -27,8 +35,6 @@ def store_settings(store: str) -> dict[str, object]:
     Raises:
         ConfigError: there is no such store.
     """
-    if store == "object":
-        raise ConfigError("--store object: state has no home in an object store yet; take rocksdb or hybrid")
     if store not in STORES:
         raise ConfigError(f"--store {store}: there are {', '.join(STORES)}")
     return STORES[store]
@@ -66,9 +72,15 @@ def run_server(
         fresh: discard what an earlier run that was killed has left.
 
     Raises:
-        ConfigError: there is no such store.
+        ConfigError: there is no such store, or nobody says where the object store is.
     """
     keys = [f"{key}={value}" for key, value in store_settings(store).items()]
+    if store == "object" and not any(
+        each.startswith(f"{_CHECKPOINT_URI}={_OBJECT_STORE}") for each in settings
+    ):
+        raise ConfigError(
+            f"--store object: say where it is: --set {_CHECKPOINT_URI}=s3://BUCKET/PATH?region=REGION"
+        )
     command = [sys.executable, "-m", "weir", "run", JOB, "--keep-dir", str(home.run_directory)]
     command += ["--task-managers", str(task_managers)]
     command += [] if http_port is None else ["--http-port", str(http_port)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ import weir
 from experiments.cluster import Cluster
 from experiments.ports import free_port, is_free
 from experiments.processes import ClusterError
+from experiments.s3_server import s3_server, uri_of
 from experiments.workflows.driver import Launch, LaunchResult, run_launch
 from experiments.workflows.home import Home, Settings
 from experiments.workflows.job import ENGINE
@@ -26,6 +28,10 @@ _WINDOWS_MAX = 10_000
 _COMPARED = 50
 #: Task runs of one of them.
 _TASKS_MAX = 1_000
+#: Of each request to the object store that the store "object" gets.
+OBJECT_DELAY_MS = 20.0
+#: Checkpoints by which a standby is behind that counts as ready: one each second, while commands come.
+_STANDBY_LAG_MAX = 3
 _SETTINGS = {"taskManager.operator_quota": 20, "controlPlane.restart_attempts": 20}
 
 Say = Callable[[str], None]
@@ -46,6 +52,7 @@ class Trial:
         task_managers: int = 2,
         parameters: Mapping[str, object] | None = None,
         settings: Mapping[str, object] | None = None,
+        s3_delay_ms: float | None = None,
     ) -> None:
         """Nothing is started yet.
 
@@ -59,13 +66,19 @@ class Trial:
             task_managers: processes that work.
             parameters: others of the job.
             settings: of the configuration.
+            s3_delay_ms: checkpoints go to an S3 server of this machine, in memory, that waits for so long with each
+                request; None: to the disk, or with the store "object" to one that waits for :data:`OBJECT_DELAY_MS`.
 
         Raises:
             ConfigError: there is no such store.
         """
+        if store == "object" and s3_delay_ms is None:
+            s3_delay_ms = OBJECT_DELAY_MS
+        self._s3_delay_ms, self._s3 = s3_delay_ms, contextlib.ExitStack()
         self._say, self._log, self._partitions = say, log, partitions
         self._home = Home(directory / "home")
         given = _SETTINGS | store_settings(store) | dict(settings or {})
+        self._has_standbys = bool(given.get("controlPlane.standby_replicas"))
         self.cluster = Cluster(directory / "cluster", task_managers=task_managers, settings=given)
         self._parameters = {"parallelism": parallelism, "window_ms": WINDOW_MS, **(parameters or {})}
 
@@ -76,8 +89,12 @@ class Trial:
             port = free_port()
         self._home.set_up(Settings(self._log, "", 1, port, self._partitions), self._say)
         try:
+            settings: dict[str, object] = {}
+            if self._s3_delay_ms is not None:
+                port = self._s3.enter_context(s3_server(self._s3_delay_ms))
+                settings["controlPlane.checkpoint_uri"] = uri_of(port)
             parameters = {"bootstrap": self._home.bootstrap, "log": self._log, **self._parameters}
-            self.cluster.start_control_plane(JOB, parameters, exit_when_finished=False)
+            self.cluster.start_control_plane(JOB, parameters, exit_when_finished=False, settings=settings)
             for _ in range(self.cluster.task_managers):
                 self.cluster.start_task_manager()
             self.cluster.wait_for(lambda status: status["state"] == "RUNNING", "a running job")
@@ -91,6 +108,7 @@ class Trial:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.cluster.stop()
+        self._s3.close()
         self._home.end_brokers(wipe=True)
 
     @property
@@ -102,9 +120,9 @@ class Trial:
         """Send commands. Raises as ``driver.run_launch``."""
         return run_launch(launch, self._log, self._home.bootstrap, self._partitions, self._say)
 
-    def sums(self, since_ms: int = 0) -> dict[str, int]:
-        """All windows from a time on, as one."""
-        windows = workflow_windows(self.address, _WINDOWS_MAX)
+    def sums(self, since_ms: int = 0, subtask: int | None = None) -> dict[str, int]:
+        """All windows from a time on, of one subtask or of all, as one."""
+        windows = workflow_windows(self.address, _WINDOWS_MAX, subtask)
         return total([window for window in windows if window["window_start_ms"] >= since_ms])
 
     def wait_for(self, holds: Callable[[dict[str, int]], bool], timeout_s: float = 600.0) -> dict[str, int]:
@@ -126,9 +144,29 @@ class Trial:
             time.sleep(_POLL_S)
         return found
 
+    def status(self) -> dict[str, Any]:
+        """What ``/status`` of the job says."""
+        return self.cluster.wait_for(lambda status: True, "a status")
+
     def metrics(self) -> dict[str, float]:
         """Every metric of job and stores."""
         return every_metric(self.address)
+
+    def wait_for_standbys(self, timeout_s: float = 600.0) -> None:
+        """Return when each standby has all of a checkpoint that is at most a few behind; at once if there are none.
+
+        Raises:
+            ClusterError: they have not in time.
+        """
+
+        def are_here(status: dict[str, Any]) -> bool:
+            standbys = status["standbys"]
+            return bool(standbys) and all(
+                each["checkpoint"] and each["lag_checkpoints"] <= _STANDBY_LAG_MAX for each in standbys
+            )
+
+        if self._has_standbys:
+            self.cluster.wait_for(are_here, "the standbys to have a checkpoint", timeout_s)
 
     def cpu_s(self) -> dict[str, float]:
         """Processor time of each process of the job so far."""

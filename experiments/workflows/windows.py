@@ -17,10 +17,13 @@ from typing_extensions import override
 
 import weir
 
+#: Commands that took longer are counted for each of these, to tell what nearly all of them took at most.
+LIMITS_MS = (20, 50, 100, 250, 1000)
 #: Added up over subtasks and rows.
 SUMS = (
     "messages_processed",
     "message_latency_ms",
+    *(f"messages_over_{limit_ms}_ms" for limit_ms in LIMITS_MS),
     "workflow_starts",
     "workflow_completes",
     "task_starts",
@@ -79,6 +82,11 @@ class Tally:
         if latency_ms > row[latency + "_max"]:
             row[latency + "_max"] = latency_ms
 
+    def late(self, latencies_ms: np.ndarray) -> None:
+        """Count commands by how long they took, int64 of any length."""
+        for limit_ms in LIMITS_MS:
+            self.row[f"messages_over_{limit_ms}_ms"] += int(np.count_nonzero(latencies_ms > limit_ms))
+
     def highest(self, name: str, value: int) -> None:
         """Note a value among those of which the largest counts."""
         self.row[name] = max(self.row[name], value)
@@ -109,6 +117,12 @@ class Windows(weir.KeyedProcess):
             for start_ms, found in by_window[at].items():
                 self.windows[start_ms] = merged([*found, self.windows.get(start_ms) or {}])
         return iter(())
+
+
+def latency_ms_at_most(window: Mapping[str, int], share: float) -> int | None:
+    """The lowest of :data:`LIMITS_MS` within which this share of the commands of a window were; None: of none."""
+    over_max = (1 - share) * window["messages_processed"]
+    return next((limit for limit in LIMITS_MS if window[f"messages_over_{limit}_ms"] <= over_max), None)
 
 
 def merged(windows: Iterable[Mapping[str, int]]) -> dict[str, int]:

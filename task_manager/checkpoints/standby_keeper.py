@@ -94,6 +94,12 @@ class StandbyKeeper:
         """What is here now."""
         return self._progress
 
+    @property
+    def ordered(self) -> tuple[SubtaskId, ...]:
+        """Whose state is to be here, by the latest order."""
+        order = self._order
+        return () if order is None else order.subtasks
+
     def keep(self, order: StandbyOrder) -> None:
         """Follow an order; called with every heartbeat, mostly with the same one."""
         if self._store is None or order == self._order:

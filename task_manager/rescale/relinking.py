@@ -26,10 +26,6 @@ from weir.types import SubtaskId
 log = logging.getLogger(__name__)
 
 
-#: More would not be here when the groups come, and would have been fetched for nothing.
-_FETCHED_BYTES_MAX = 256 << 20
-
-
 @dataclass(frozen=True)
 class _Place:
     """Where the state of a group is, as of the checkpoint."""
@@ -61,17 +57,12 @@ class Relinking:
         subtasks: Mapping[SubtaskId, LocalSubtask],
         stores: JobStores,
         steps_of: Callable[[], Mapping[int, Sequence[str]]],
-        fetched_bytes_max: int = _FETCHED_BYTES_MAX,
     ) -> None:
-        """``subtasks`` are the job's own and change; ``steps_of`` returns the names of the steps of each stage.
-
-        ``fetched_bytes_max``: of tables on another machine, for one rescale.
-        """
+        """``subtasks`` are the job's own and change; ``steps_of`` returns the names of the steps of each stage."""
         self._address = address
         self._subtasks = subtasks
         self._stores = stores
         self._steps_of = steps_of
-        self._fetched_bytes_max = fetched_bytes_max
         self._pool = threads.pool(1, "relink")
         #: Held while a rescale is prepared: they come one at a time.
         self._preparing = threading.Lock()
@@ -200,14 +191,6 @@ class Relinking:
                     location = image_address(place.image_id, place.base_image_id)
                     found[group] = _Place(location, tuple(map(bytes.fromhex, place.tombstones)))
             locations = sorted({place.location for place in found.values()})
-            missing_bytes = sum(map(self._stores.missing_bytes, locations))
-            if missing_bytes > self._fetched_bytes_max:
-                log.info(
-                    "key groups are not relinked to checkpoint %d: %d bytes of its tables would be fetched first",
-                    coming.checkpoint_id,
-                    missing_bytes,
-                )
-                return
             for location in locations:
                 client = self._stores.image_client(location)
                 if client is None or not self._hold(coming, client):

@@ -9,7 +9,7 @@ pytestmark = pytest.mark.scenario
 
 @pytest.mark.parametrize("seed", [1])
 def test_nothing_is_lost_or_doubled_under_random_faults(tmp_path, environment, forks, seed):
-    settings = ChaosSettings(duration_s=20, every_s=3.5, seed=seed, rate=1000)
+    settings = ChaosSettings(20, 3.5, seed, rate=1000, keys=("taskManager.useRelink=true",))
     result = run_chaos(tmp_path / "run", settings, print, environment, forks.popen)
     assert result.faults >= 4
     assert result.generations > 1

@@ -75,14 +75,14 @@ def test_kill_of_an_owner_while_state_is_in_images(make_cluster, tmp_path, relea
 def test_tables_in_an_object_store(tmp_path):
     """They are fetched, also where one of an abandoned attempt is here already, by name and size."""
     with s3_server() as port:
-        for case in ("fetched", "abandoned", "too-large"):
+        for case in ("fetched", "abandoned", "by-blocks"):
             world = World(tmp_path / case, 1, uri_of(port), case)
             try:
                 world.change()
                 world.checkpoint(1)
                 world.change()
-                if case == "too-large":
-                    world.new.relinking._fetched_bytes_max = 100
+                if case == "by-blocks":
+                    world.new.images._fetched_bytes_max = 100
                 elif case == "abandoned":
                     folder = tmp_path / case / "new" / PUBLISHED_NAME
                     folder.mkdir(exist_ok=True)
@@ -90,7 +90,7 @@ def test_tables_in_an_object_store(tmp_path):
                         for file in image.files.values():
                             (folder / file.path.replace("/", "+")).write_bytes(bytes(file.size_bytes))
                 world.prepare(1)
-                assert len(world.hand_over()) == (0 if case == "too-large" else GROUPS)
+                assert len(world.hand_over()) == GROUPS
                 world.check()
                 world.change(world.new)
                 world.complete()

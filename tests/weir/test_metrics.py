@@ -176,7 +176,7 @@ def test_store_statistics_are_read_once_per_scrape(registry):
 
     def stats():
         reads.append(1)
-        return StoreStats(1, 2, 3, 4, 5, 6, 7, tables=TableStats(*range(8, 20)))
+        return StoreStats(1, 2, 3, 4, 5, 6, 7, tables=TableStats(*range(8, 24)))
 
     metrics = StoreMetrics(registry)
     metrics.add("127.0.0.1:8018", "rocksdb", stats)
@@ -189,7 +189,8 @@ def test_store_statistics_are_read_once_per_scrape(registry):
         assert f"weir_store_{name}{labels} {i + 1}.0\n" in text
     names = (
         "total_table_bytes estimated_keys memory_table_bytes level_0_files pending_merge_bytes running_merges "
-        "running_flushes background_errors stalls_total stall_seconds_total get_seconds_total write_seconds_total"
+        "running_flushes background_errors stalls_total stall_seconds_total get_seconds_total write_seconds_total "
+        "scans_total scan_seconds_total merge_seconds_total merged_bytes_total"
     )
     for i, name in enumerate(names.split()):
         assert f"weir_store_{name}{labels} {i + 8}.0\n" in text
@@ -261,7 +262,8 @@ def test_what_is_shown_is_what_is_defined(registry):
     SubtaskMetrics(registry, ManualClock()).add(
         LABELS, Counters(watermark_ms=1, inputs=(Input(1),), lags={"a[0]": 5}), lambda: 0
     )
-    StoreMetrics(registry).add("a:1", "rocksdb", lambda: StoreStats(tables=TableStats()))
+    tables = TableStats(cache_looks={("data", "hit"): 1})
+    StoreMetrics(registry).add("a:1", "rocksdb", lambda: StoreStats(tables=tables))
     LatencyMetrics(registry).add(LABELS, LatencyRecorder())
     JobMetrics(
         registry,
@@ -275,7 +277,8 @@ def test_what_is_shown_is_what_is_defined(registry):
             autoscaled={"up": 1},
             checkpoint_age_s=1.5,
             disks={"a:1": (1, 2)},
-            standbys={("a:1", "b:1"): (0, 3, 7)},
+            # One that keeps the state of two others: its bytes are there once.
+            standbys={("a:1", "b:1"): (0, 3, 7), ("c:1", "b:1"): (0, 3, 7)},
         ),
     )
     QuestionMetrics(registry).observe("seen", "n", "latest", 200, 0.001)
@@ -287,6 +290,7 @@ def test_what_is_shown_is_what_is_defined(registry):
             shown[name] = (family.type, family.documentation, labels)
     defined = {item.name: (item.kind, item.meaning, {frozenset(item.labels)}) for item in DEFINITIONS}
     assert shown == defined
+    assert registry.get_sample_value("weir_standby_bytes", {"task_manager": "b:1"}) == 7
     assert registry.get_sample_value("process_resident_memory_bytes") > 1 << 20
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+import threading
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -24,6 +26,8 @@ from weir.checkpoints.files import DRAFT_PREFIX, FilePlace, Listed
 #: Files that are copied at the same time, by all threads together.
 _TRANSFERS_MAX = 8
 _COPY_BYTES = 4 << 20
+#: Ranges that are read at the same time, and files that stay open for it.
+_RANGES_MAX, _OPENED_MAX = 16, 2_000
 #: Services where a file appears when its stream is closed: no draft is needed.
 _OBJECT_STORES = ("s3", "gcs", "abfs")
 
@@ -61,6 +65,11 @@ class ArrowFiles(FilePlace):
         self.location = location
         self._is_object_store = filesystem.type_name in _OBJECT_STORES
         self._pool = ThreadPoolExecutor(_TRANSFERS_MAX, thread_name_prefix="checkpoint-files")
+        #: Rows wait for ranges: these do not wait for files.
+        self._range_pool = ThreadPoolExecutor(_RANGES_MAX, thread_name_prefix="checkpoint-ranges")
+        self._opened_lock = threading.Lock()
+        #: Files of which ranges were read, the last used last.
+        self._opened: OrderedDict[str, Any] = OrderedDict()
 
     def _at(self, path: str) -> str:
         return f"{self.root}/{path}"
@@ -80,6 +89,25 @@ class ArrowFiles(FilePlace):
         """The content of a small file."""
         with self.filesystem.open_input_stream(self._at(path)) as stream:
             data: bytes = stream.read()
+        return data
+
+    def read_ranges(self, ranges: Sequence[tuple[str, int, int]]) -> list[bytes]:
+        """Parts of files; a file that was read is asked for its size once, which is a request of its own."""
+        return self._all(lambda each: self._read_range(*each), ranges, self._range_pool)
+
+    def _read_range(self, path: str, offset: int, size_bytes: int) -> bytes:
+        with self._opened_lock:
+            opened = self._opened.get(path)
+            if opened is not None:
+                self._opened.move_to_end(path)
+        if opened is None:
+            opened = self.filesystem.open_input_file(self._at(path))
+            with self._opened_lock:
+                self._opened[path] = opened
+                while len(self._opened) > _OPENED_MAX:
+                    # Whoever reads it still holds it.
+                    self._opened.popitem(last=False)
+        data: bytes = opened.read_at(size_bytes, offset)
         return data
 
     def put(self, items: Sequence[tuple[Path, str]]) -> None:
@@ -190,11 +218,13 @@ class ArrowFiles(FilePlace):
         with contextlib.suppress(FileNotFoundError):
             self.filesystem.delete_dir(self._at(folder))
 
-    def _all(self, work: Callable[[Item], Any], items: Sequence[Item]) -> list[Any]:
+    def _all(
+        self, work: Callable[[Item], Any], items: Sequence[Item], pool: ThreadPoolExecutor | None = None
+    ) -> list[Any]:
         """Several at a time; the first error is raised when none is under way any more."""
         if len(items) == 1:
             return [work(items[0])]
-        futures = [self._pool.submit(work, item) for item in items]
+        futures = [(pool or self._pool).submit(work, item) for item in items]
         errors = [error for future in futures if (error := future.exception()) is not None]
         if errors:
             raise errors[0]

@@ -92,6 +92,21 @@ class CheckpointFiles:
         for file, target in items:
             check_file(self.location, file, target)
 
+    def read_ranges(self, ranges: Sequence[tuple[FileRef, int, int]]) -> list[bytes]:
+        """Parts (file, offset, bytes) of files, several at a time; a digest says nothing of a part.
+
+        Raises:
+            CheckpointError: also if a file is shorter than it was when it was published.
+        """
+        wanted = [(check_path(file.path), offset, size_bytes) for file, offset, size_bytes in ranges]
+        found = self._do(wanted[0][0], lambda: self._place.read_ranges(wanted)) if wanted else []
+        for (path, offset, size_bytes), data in zip(wanted, found, strict=True):
+            if len(data) != size_bytes:
+                raise damaged(
+                    self.location, path, f"it has {len(data)} of {size_bytes} bytes from {offset:,} on"
+                )
+        return found
+
     def copy_to(self, paths: Sequence[tuple[str, str]], other: CheckpointFiles) -> None:
         """Copy files (path here, path there) to another store, durably."""
         if paths:

@@ -64,6 +64,10 @@ class FilePlace(ABC):
         """
 
     @abstractmethod
+    def read_ranges(self, ranges: Sequence[tuple[str, int, int]]) -> list[bytes]:
+        """Parts (path, offset, bytes) of files that never change, several at a time; less where a file ends."""
+
+    @abstractmethod
     def write(self, path: str, chunks: Iterable[bytes]) -> None:
         """Write a file durably; one that is there is replaced in one step."""
 

@@ -31,6 +31,12 @@ class RocksDbConfig(Section):
         10, "Bits of the Bloom filter per key; 0: no filter.", "bits", ge=0, le=64
     )
     compression: Literal["none", "snappy", "lz4", "zstd"] = setting("none", "Compression of data blocks.")
+    compaction: Literal["level", "universal"] = setting(
+        "level",
+        "How tables are merged. `level`: into sorted levels, each ten times as large, for few tables to read. "
+        "`universal`: runs of about the same size with each other, which writes less, reads more and needs twice the "
+        "disk for a while.",
+    )
     background_threads: int = setting(2, "Threads that flush and compact.", "threads", ge=1, le=64)
     # A merge into the level below rewrites all of it: with few small runs, uniform updates cost 2 µs of background CPU
     # each, with 12 about 0.5; a read asks one Bloom filter per run, 0.1 µs.
@@ -48,6 +54,10 @@ class RocksDbConfig(Section):
         True,
         "Read uncompressed tables where the page cache has them instead of copying blocks: faster when state is "
         "larger than the block cache. Mapped pages count as resident and are not verified at every read.",
+    )
+    statistics: bool = setting(
+        False,
+        "Count what RocksDB's block cache has, by kind of block (`weir_store_block_cache_total`); reads take longer.",
     )
     direct_io: bool = setting(
         False,

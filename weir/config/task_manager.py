@@ -150,6 +150,16 @@ class TaskManagerConfig(Section):
     migration_chunk_bytes: int = setting(
         1 * MIB, "State fetched by one call of the background migration.", "bytes", ge=4 * KIB, le=16 * MIB
     )
+    fetched_image_bytes_max: int = setting(
+        32 * MIB,
+        "Where checkpoints are on another machine: a store's image of which more is missing here is not fetched as a "
+        "whole before rows go on. Its tables stay there, and what is needed of them is fetched block by block.",
+        "bytes",
+        ge=0,
+    )
+    image_cache_bytes: int = setting(
+        1024 * MIB, "Bound of the disk for what was fetched so.", "bytes", ge=1 * MIB
+    )
     state_backend: Literal["rocksdb", "memory", "cassandra"] = setting(
         "rocksdb",
         "Where keyed state lives; `memory` is lost with the process. `cassandra`: in the database of section "

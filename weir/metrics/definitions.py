@@ -142,6 +142,17 @@ STORE_STALLS = _store(
 STORE_STALL_TIME = _store("stall_seconds_total", "counter", "How long all of these waited.")
 STORE_GET_TIME = _store("get_seconds_total", "counter", "Time of all reads by key.")
 STORE_WRITE_TIME = _store("write_seconds_total", "counter", "Time of all writes, without what they waited.")
+STORE_SCANS = _store("scans_total", "counter", "Reads of ranges.")
+STORE_SCAN_TIME = _store("scan_seconds_total", "counter", "Time in which these read.")
+STORE_MERGE_TIME = _store("merge_seconds_total", "counter", "Time of all merges of table files.")
+STORE_MERGED = _store("merged_bytes_total", "counter", "Bytes that merges of table files have written.")
+STORE_BLOCK_CACHE = _define(
+    "weir_store_block_cache_total",
+    "counter",
+    (*STORE_LABELS, "kind", "result"),
+    "Blocks (`data`, `index`, `filter`) that were looked for in the block cache (`hit`, `miss`); only with the "
+    "setting `statistics` of the store.",
+)
 STORE_AWAY = _store(
     "away_seconds", "gauge", "For how long the database that keeps the state has not answered; 0: it answers."
 )
@@ -193,12 +204,10 @@ STANDBY_LAG = _define(
 STANDBY_LAG_BYTES = _define(
     "weir_standby_lag_bytes",
     "gauge",
-    ("of", "task_manager"),
-    "Bytes of the checkpoint that it fetches now which are not there yet.",
+    ("task_manager",),
+    "Bytes of the checkpoint that it fetches now for others which are not there yet.",
 )
-STANDBY_BYTES = _define(
-    "weir_standby_bytes", "gauge", ("of", "task_manager"), "Bytes that it keeps, of all others together."
-)
+STANDBY_BYTES = _define("weir_standby_bytes", "gauge", ("task_manager",), "Bytes that it keeps of others.")
 STANDBYS_MISSING = _define(
     "weir_standbys_missing",
     "gauge",

@@ -10,7 +10,6 @@ from prometheus_client.registry import Collector
 
 from weir.metrics import definitions as d
 
-#: In the order in which facts have their values.
 _OF_STANDBYS = (d.STANDBY_LAG, d.STANDBY_LAG_BYTES, d.STANDBY_BYTES)
 
 
@@ -99,13 +98,15 @@ class JobMetrics(Collector):
             size.add_metric((address,), size_bytes)
         yield free
         yield size
-        for position, definition in enumerate(_OF_STANDBYS):
-            family = definition.family()
-            for labels, found in facts.standbys.items():
-                value = found[position]
-                if value is not None:
-                    family.add_metric(labels, value)
-            yield family
+        lag, lag_bytes, held_bytes = standbys = [definition.family() for definition in _OF_STANDBYS]
+        for labels, (behind, _, _) in facts.standbys.items():
+            if behind is not None:
+                lag.add_metric(labels, behind)
+        # Once for each who keeps something, however many others it is of.
+        for name, (_, missing, held) in {name: found for (_, name), found in facts.standbys.items()}.items():
+            lag_bytes.add_metric((name,), missing)
+            held_bytes.add_metric((name,), held)
+        yield from standbys
         numbers = {
             d.TASK_MANAGERS: facts.task_managers,
             d.SLOTS: facts.slots,

@@ -37,6 +37,10 @@ _TABLE_ATTRIBUTES = {
     d.STORE_STALL_TIME: "stall_s",
     d.STORE_GET_TIME: "get_s",
     d.STORE_WRITE_TIME: "write_s",
+    d.STORE_SCANS: "scans",
+    d.STORE_SCAN_TIME: "scan_s",
+    d.STORE_MERGE_TIME: "merge_s",
+    d.STORE_MERGED: "merged_bytes",
 }
 
 
@@ -66,7 +70,8 @@ class StoreMetrics(Collector):
 
     def describe(self) -> list[Metric]:
         """Families without samples, so that registering reads nothing."""
-        return [definition.family() for definition in (*_ATTRIBUTES, *_TABLE_ATTRIBUTES)]
+        definitions = (*_ATTRIBUTES, *_TABLE_ATTRIBUTES, d.STORE_BLOCK_CACHE)
+        return [definition.family() for definition in definitions]
 
     def collect(self) -> Iterator[Metric]:
         """Called by the registry at each scrape; holds the lock, so that no store is closed meanwhile."""
@@ -83,3 +88,8 @@ class StoreMetrics(Collector):
                 if stats.tables is not None:
                     family.add_metric(labels, getattr(stats.tables, attribute))
             yield family
+        family = d.STORE_BLOCK_CACHE.family()
+        for labels, stats in read:
+            for kind_and_result, count in ({} if stats.tables is None else stats.tables.cache_looks).items():
+                family.add_metric((*labels, *kind_and_result), count)
+        yield family

@@ -46,6 +46,14 @@ class StateReader(ABC):
         The scan sees the store as it was when it began, whatever is written meanwhile.
         """
 
+    def will_scan(  # noqa: B027
+        self, ranges: Sequence[tuple[bytes, bytes | None]], bytes_max: int
+    ) -> None:
+        """Prepare for scans of these ranges: a reader whose reads take long may begin them together. Mostly nothing.
+
+        ``bytes_max``: about so much of each is wanted; 0: nobody knows.
+        """
+
     def scan_for_question(self, start: bytes, stop: bytes, *, reverse: bool) -> Iterator[tuple[bytes, bytes]]:
         """As :meth:`scan`, for a question from outside: also where that reads more than what is asked for."""
         return self.scan(start, stop, reverse=reverse)

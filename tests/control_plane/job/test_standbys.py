@@ -1,5 +1,7 @@
 """Whose state is kept where, what task managers are told of it, and who takes over; in virtual time."""
 
+import asyncio
+
 import pytest
 
 from control_plane.web.status_views import job_facts, status_view
@@ -7,7 +9,7 @@ from tests.control_plane.cluster import Cluster
 from tests.control_plane.virtual import run, settle, until
 from weir.protocol.job.job_machine import JobState
 from weir.rpc import control_pb2
-from weir.rpc.wire import subtask_from_proto
+from weir.rpc.wire import subtask_from_proto, subtask_to_proto
 
 
 async def checkpoint(here):
@@ -75,6 +77,33 @@ def test_the_standby_is_told_and_takes_over(replicas):
             place for names in here.parts.standbys.chosen.values() for place in names
         }
         await here.close()
+
+    run(test)
+
+
+def test_another_control_plane_goes_on_with_what_is_kept():
+    """It hears last of those that run nothing, and by itself it would choose another one."""
+
+    async def test(clock):
+        first = Cluster(clock, standby_replicas=1)
+        await first.running("h:1", "h:2")
+        await first.join("h:3", "h:4", quota=40)
+        await settle()
+        await checkpoint(first)
+        places = first.job.machine.placement
+        owner = next(place for name, place in places.items() if name.stage_index)
+        kept = [subtask_to_proto(name) for name, place in places.items() if place == owner]
+        first.task_managers["h:4"].state_files = control_pb2.StateFiles(standby_subtasks=kept)
+        await first.close()
+        second = Cluster(clock, record=first.register.data, store=first.store, standby_replicas=1)
+        second.adopt(first)
+        await second.running("h:1", "h:2")
+        await asyncio.sleep(0.5)
+        assert not second.parts.standbys.chosen
+        await second.join("h:3", "h:4")
+        await until(lambda: second.parts.standbys.chosen)
+        assert second.parts.standbys.chosen[owner] == ("h:4",)
+        await second.close()
 
     run(test)
 

@@ -32,6 +32,8 @@ class Model:
     def take(self, command, now_ms):
         window = self._window(now_ms)
         self._timed(window, "messages_processed", "message_latency_ms", max(0, now_ms - command["sent_ms"]))
+        for limit_ms in (20, 50, 100, 250, 1000):
+            window[f"messages_over_{limit_ms}_ms"] += now_ms - command["sent_ms"] > limit_ms
         kind, name, task = command["kind"], command["workflow"], command["task"]
         workflow = self.workflows.get(name)
         reason = self._refusal(kind, workflow, task)

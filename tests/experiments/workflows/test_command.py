@@ -1,28 +1,30 @@
 """The command ``python -m experiments workflows``: what is wrong is told in one line."""
 
+import numpy as np
 import pytest
 
 from experiments.workflows.grown import bounded_settings
 from experiments.workflows.metrics import table, total
 from experiments.workflows.series import size_bytes
-from experiments.workflows.windows import FIELDS, merged
+from experiments.workflows.windows import FIELDS, Tally, latency_ms_at_most, merged
 from weir.errors import ConfigError
 
 
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["server", "--store", "object"], "no home in an object store yet"),
+        (["server", "--store", "object"], "--set controlPlane.checkpoint_uri=s3://BUCKET"),
         (["server", "--store", "disk"], "--store disk: there are rocksdb, memory"),
         (["launch-tests", "1", "1", "1", "--payload", "zeros"], "--payload zeros: there are compressible"),
         (["run", "bars", "--shape", "1,2"], "--shape 1,2: give three numbers"),
         (["run", "bars", "--grown", "1T"], "--grown: '1T' is no size"),
         (["run", "bars", "--bounded-state", "1T"], "--bounded-state: '1T' is no size"),
         (["run", "bars", "--relink", "1T"], "--relink: '1T' is no size"),
-        (["run", "bars", "--only", "sweep"], "--only sweep: there is relink"),
+        (["run", "bars", "--only", "sweep,swap"], "--only swap: there are top, paced, sweep"),
         (["run", "bars", "--only", "relink", "--relink", "900000G"], "take smaller --relink or"),
         (["run", "bars", "--log", "pulsar"], "--log pulsar: there are weir, kafka"),
         (["run", "growth", "--sizes", "1T"], "'1T' is no size"),
+        (["run", "growth", "--set", "compaction"], "--set compaction: write KEY=VALUE"),
         (["run", "growth", "--sizes", "2K,1K"], "give them in ascending order"),
         (["run", "shrink"], "there is no series 'shrink'"),
         (["workflow-metrics", "--address", "127.0.0.1:9"], "127.0.0.1:9 does not answer"),
@@ -50,6 +52,16 @@ def test_a_bound_of_memory_is_what_processes_and_caches_take_together():
     assert settings["taskManager.rocksdb.direct_io"] is True
     with pytest.raises(ConfigError, match="--bounded-memory: 512M are too little; at least 768M"):
         bounded_settings(512 << 20, 2)
+
+
+def test_what_nearly_all_commands_took_at_most():
+    tally = Tally(0, 0, 1000)
+    tally.row["messages_processed"] = 200
+    tally.late(np.array([20] * 190 + [21] * 8 + [251] * 2))
+    found = [latency_ms_at_most(tally.row, share) for share in (0.5, 0.95, 0.96, 0.99, 0.995)]
+    assert found == [20, 20, 50, 50, 1000]
+    tally.late(np.array([1001]))
+    assert latency_ms_at_most(tally.row, 1) is None
 
 
 def test_windows_of_several_subtasks_are_one():

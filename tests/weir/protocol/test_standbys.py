@@ -37,6 +37,8 @@ def test_choices_are_even_stable_and_have_room(members, gone, replicas, data):
         allowed = roomy if len(roomy) >= replicas else {name for name, slots in others.items() if slots}
         assert len(set(names)) == len(names) == min(replicas, len(allowed))
         assert set(names) <= allowed
+        # Where there are too few with room for all, those come first.
+        assert len(roomy) >= replicas or roomy <= set(names)
     # No single change would make it more even.
     kept = Counter(name for names in chosen.values() for name in names)
     for owner, names in chosen.items():

@@ -23,8 +23,9 @@ def choose_standbys(
 ) -> dict[str, tuple[str, ...]]:
     """Choose other task managers for each one that has state, spread evenly, with as few changes as that takes.
 
-    Candidates are those with free slots for all subtasks of the owner; where there are too few of them, those with any.
-    Among these, the loads (for how many others each is the standby) differ by at most one, unless slots forbid it.
+    Candidates are those with free slots for all subtasks of the owner. Where there are fewer of them than replicas, all
+    of them are chosen, and others with any free slot beside them. Otherwise the loads (for how many others each is the
+    standby) differ by at most one, unless slots forbid it.
 
     Args:
         owners: by name of a task manager with state: subtasks that run there, all of which would have to move.
@@ -35,9 +36,13 @@ def choose_standbys(
     Returns:
         By owner the names of its standbys, those that were chosen first before the others.
     """
-    candidates = {owner: _candidates(owner, count, members, replicas) for owner, count in owners.items()}
+    roomy = {owner: _with_room(owner, count, members) for owner, count in owners.items()}
+    candidates = {
+        owner: names if len(names) >= replicas else _with_room(owner, 1, members)
+        for owner, names in roomy.items()
+    }
     chosen = {
-        owner: [name for name in before.get(owner, ()) if name in candidates[owner]][:replicas]
+        owner: _kept(before.get(owner, ()), roomy[owner], candidates[owner], replicas)
         for owner in sorted(owners)
     }
     loads = Counter(name for names in chosen.values() for name in names)
@@ -45,10 +50,10 @@ def choose_standbys(
     # Who has least to choose from goes first.
     for owner in sorted(chosen, key=lambda each: (len(candidates[each]), each)):
         while len(chosen[owner]) < replicas and (free := candidates[owner] - set(chosen[owner])):
-            name = min(free, key=lambda each: (loads[each], running[each], each))
+            name = min(free & roomy[owner] or free, key=lambda each: (loads[each], running[each], each))
             chosen[owner].append(name)
             loads[name] += 1
-    while change := _evening(chosen, candidates, loads):
+    while change := _evening(chosen, roomy, candidates, loads):
         owner, source, target = change
         chosen[owner].remove(source)
         chosen[owner].append(target)
@@ -57,14 +62,21 @@ def choose_standbys(
     return {owner: tuple(names) for owner, names in chosen.items()}
 
 
-def _candidates(owner: str, subtasks: int, members: Iterable[TaskManagerLoad], replicas: int) -> set[str]:
-    free = {member.name: member.free_slots for member in members if member.name != owner}
-    roomy = {name for name, slots in free.items() if slots >= subtasks}
-    return roomy if len(roomy) >= replicas else {name for name, slots in free.items() if slots}
+def _with_room(owner: str, slots: int, members: Iterable[TaskManagerLoad]) -> set[str]:
+    return {member.name for member in members if member.name != owner and member.free_slots >= slots}
+
+
+def _kept(before: Sequence[str], roomy: set[str], candidates: set[str], replicas: int) -> list[str]:
+    """Return who stays of those chosen before; one without room for all does not take the place of one that has it."""
+    others = [name for name in before if name in candidates - roomy][: max(0, replicas - len(roomy))]
+    return [name for name in before if name in roomy or name in others][:replicas]
 
 
 def _evening(
-    chosen: Mapping[str, Sequence[str]], candidates: Mapping[str, set[str]], loads: Mapping[str, int]
+    chosen: Mapping[str, Sequence[str]],
+    roomy: Mapping[str, set[str]],
+    candidates: Mapping[str, set[str]],
+    loads: Mapping[str, int],
 ) -> tuple[str, str, str] | None:
     """Owner, its standby, and one with at least two less to keep; None: all is even.
 
@@ -75,6 +87,6 @@ def _evening(
         for owner, names in chosen.items()
         for source in names
         for target in candidates[owner] - set(names)
-        if loads[source] - loads[target] >= 2
+        if loads[source] - loads[target] >= 2 and (source not in roomy[owner] or target in roomy[owner])
     ]
     return min(found)[1:] if found else None

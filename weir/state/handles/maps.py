@@ -247,9 +247,11 @@ class MapHandle(ElementHandle):
         at = self._at()
         start, stop = self._range_bounds(at, first, last)
         found = list(islice(self._entries(at, start, stop, reverse=False), max(0, limit)))
-        for key, _ in found:
-            self._put(at, key, None)
         if found:
+            changes = self._changes[at]
+            if changes is None:
+                changes = self._changes[at] = {}
+            changes |= dict.fromkeys(key for key, _ in found)
             self._set_meta(at, self._metas[at][0] - len(found))
         assert self._prefixes is not None
         skipped, decode, decode_key = len(self._prefixes[at]) + 1, self._decode, self._key_type.decode

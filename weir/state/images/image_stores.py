@@ -1,8 +1,8 @@
 """Stores opened from images in a checkpoint store: one as the task manager's own, others to fetch key groups from.
 
 Where the checkpoint store is on the same file system, an image is opened from links, whatever its size. From
-another machine (S3) its files are fetched first, except those that this task manager published itself: only there
-the time to the first output grows with the state. See docs/design/0002, "Recovery".
+another machine (S3) the files of a small image are fetched first, except those that are here already. The tables of a
+large one stay where they are, and what is read of them is fetched (``remote_image``). See docs/design/0002, "Recovery".
 """
 
 from __future__ import annotations
@@ -18,14 +18,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from weir import threads
 from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.checkpoints.file_checks import FileChecks
-from weir.errors import StateError
+from weir.errors import StateError, WeirError
 from weir.protocol.checkpoints.manifest import FileRef, StoreImage
 from weir.state.api import StateBackend, StateReader
 from weir.state.images.image_client import ImageClient, image_ids_of
 from weir.state.images.image_publisher import TABLE_SUFFIX
 from weir.state.images.local_copies import LocalCopies
+from weir.state.images.range_cache import CACHED_BYTES_MAX, RangeCache
+from weir.state.images.remote_image import RemoteImage
 from weir.state.placement.group_places import state_bounds
 from weir.state.stores.directory_lock import (
     IMAGES_NAME,
@@ -35,6 +38,8 @@ from weir.state.stores.directory_lock import (
 )
 from weir.state.stores.memory import MemoryBackend
 from weir.state.stores.memory_image import MEMORY_IMAGE_NAME, read_entries
+from weir.state.stores.rocksdb_manifest import Manifest, UnknownManifestError
+from weir.state.stores.rocksdb_tables import UnknownTableError
 from weir.state.stores.store_factory import StoreFactory
 
 if TYPE_CHECKING:
@@ -49,7 +54,7 @@ Items = list[tuple[FileRef, Path]]
 
 @dataclass(eq=False)
 class _Opened:
-    backend: StateBackend
+    backend: StateBackend | RemoteImage
     #: Calls under way.
     uses: int = 0
 
@@ -61,10 +66,23 @@ class Images:
         store: the checkpoint store with the images.
         directory: where the task manager's store is; it is claimed by :meth:`open_main`.
         settings: of RocksDB; None: the task manager keeps its state in memory.
+        fetched_bytes_max: images in another file system of which more is missing here are read block by block; None:
+            none is.
+        cached_bytes_max: of the disk, for what was read of these.
     """
 
-    def __init__(self, store: CheckpointStore, directory: Path, settings: RocksDbConfig | None) -> None:
+    def __init__(
+        self,
+        store: CheckpointStore,
+        directory: Path,
+        settings: RocksDbConfig | None,
+        fetched_bytes_max: int | None = None,
+        cached_bytes_max: int = CACHED_BYTES_MAX,
+    ) -> None:
         self._store = store
+        self._fetched_bytes_max, self._cached_bytes_max = fetched_bytes_max, cached_bytes_max
+        #: Of images that are read block by block; None: there was none.
+        self._ranges: RangeCache | None = None
         self._directory = directory
         self._stores = StoreFactory(settings)
         #: Of the files that were fetched.
@@ -96,7 +114,7 @@ class Images:
 
         Called after :meth:`open_main`.
         """
-        other = Images(store, self._directory, None)
+        other = Images(store, self._directory, None, self._fetched_bytes_max, self._cached_bytes_max)
         other._stores, other._is_claimed = self._stores, True
         return other
 
@@ -168,7 +186,7 @@ class Images:
 
     def _copy_content(self, image: StoreImage, target: StateBackend) -> None:
         """The image is of another kind than the store: its entries are written one by one."""
-        with contextlib.closing(self._open_image(image)) as source:
+        with contextlib.closing(self._open_whole(image)) as source:
             entries = source.scan()
             while chunk := list(itertools.islice(entries, _COPY_ENTRIES)):
                 target.write(chunk)
@@ -182,7 +200,7 @@ class Images:
             StateError: the image is damaged, or the disk is full.
             CheckpointError: the image cannot be fetched.
         """
-        return self._open_image(image)
+        return self._open_whole(image)
 
     def connect(self, address: str) -> ImageClient:
         """A client of the images that an address names; each is opened now, and closed with its last client.
@@ -205,22 +223,24 @@ class Images:
             raise
         return client
 
-    def missing_bytes(self, address: str) -> int:
-        """What opening images would fetch from another file system.
-
-        Raises:
-            StateError: an image was not registered.
-        """
-        copies = self._copies
-        if copies is None:
-            return 0
-        files = {file for image_id in image_ids_of(address) for file in self.image(image_id).files.values()}
-        return sum(file.size_bytes for file in files if not any(each.has(file) for each in copies))
+    def is_read_by_blocks(self, image: StoreImage) -> bool:
+        """Whether so much of an image would be fetched that its tables stay where they are."""
+        copies, bytes_max = self._copies, self._fetched_bytes_max
+        if copies is None or bytes_max is None:
+            return False
+        if not self._stores.keeps_files or MEMORY_IMAGE_NAME in image.files:
+            return False
+        missing = [file for file in set(image.files.values()) if not any(each.has(file) for each in copies)]
+        return sum(file.size_bytes for file in missing) > bytes_max
 
     @property
     def fetched(self) -> tuple[int, int]:
-        """Files that were fetched from another file system so far, because no copy was here, and their bytes."""
-        return self._fetched
+        """Files that were fetched from another file system so far, because no copy was here, and their bytes.
+
+        The bytes are also those that were fetched of files that stay there.
+        """
+        files, size_bytes = self._fetched
+        return files, size_bytes + (0 if self._ranges is None else self._ranges.fetched_bytes)
 
     def standby_copies(self, store: CheckpointStore) -> LocalCopies | None:
         """Where files of other task managers may be kept that are in the checkpoint store of the job.
@@ -289,12 +309,47 @@ class Images:
         self.checks.close()
         for image in opened:
             image.backend.close()
+        if self._ranges is not None:
+            self._ranges.close()
         if claimed is not None:
             claimed.release()
 
     # --- files -------------------------------------------------------------------------------------------------
 
-    def _open_image(self, image: StoreImage) -> StateBackend:
+    def _open_image(self, image: StoreImage) -> StateBackend | RemoteImage:
+        if self.is_read_by_blocks(image):
+            try:
+                return self._open_by_blocks(image)
+            except (UnknownManifestError, UnknownTableError) as error:
+                log.info("image %s is fetched as a whole: %s", image.image_id, error)
+        return self._open_whole(image)
+
+    def _open_by_blocks(self, image: StoreImage) -> RemoteImage:
+        """Fetch what says which tables there are, and nothing else."""
+        folder = self._new_folder(image)
+        try:
+            small = [
+                (file, folder / _plain(name))
+                for name, file in image.files.items()
+                if not name.endswith(TABLE_SUFFIX)
+            ]
+            self._fetch(self._bring_copies(small, own=True), own=True)
+            manifest = Manifest(folder / _plain((folder / "CURRENT").read_text().strip()))
+            manifest.read_on()
+            with self._lock:
+                if self._ranges is None:
+                    self._ranges = RangeCache(
+                        self._directory, self._store.read_ranges, self._cached_bytes_max
+                    )
+            remote = RemoteImage(image.image_id, image.files, manifest, self._ranges)
+        except (OSError, KeyError) as error:
+            raise StateError(f"image {image.image_id} cannot be read: {error}") from error
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        threads.start(lambda: _bring_indexes(remote), "image-indexes")
+        return remote
+
+    def _new_folder(self, image: StoreImage) -> Path:
         if not self._is_claimed:
             raise StateError(f"{self._directory} must be claimed (open_main) before images are opened in it")
         folder = self._directory / IMAGES_NAME / f"{_plain(image.image_id)}-{secrets.token_hex(4)}"
@@ -302,6 +357,10 @@ class Images:
             folder.mkdir(parents=True)
         except OSError as error:
             raise StateError(describe_os_error(folder, error)) from error
+        return folder
+
+    def _open_whole(self, image: StoreImage) -> StateBackend:
+        folder = self._new_folder(image)
         try:
             # rocksdict writes its configuration anew also where it only reads: through a link, into the checkpoint.
             self._bring(image, folder, own=MEMORY_IMAGE_NAME not in image.files)
@@ -372,6 +431,14 @@ class Images:
         if not own:
             for file, target in items:
                 self._copies[0].add(file, target)
+
+
+def _bring_indexes(image: RemoteImage) -> None:
+    try:
+        image.bring_indexes()
+    except WeirError as error:
+        # Whoever needs one fetches it again.
+        log.info("indexes of an image are not here yet: %s", error)
 
 
 class _ImageFolder(StoreDirectory):

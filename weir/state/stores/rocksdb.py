@@ -94,6 +94,7 @@ class RocksDbBackend(StateBackend):
         self._memory_tables_max = settings.write_buffer_count
         options = store_options(settings, self.memory)
         options.create_if_missing(not read_only)
+        self._options = options
         access = AccessType.read_only() if read_only else AccessType.read_write()
         try:
             # Named, or rocksdict takes the table options, and a block cache of 8 MB, from the files of an earlier run.
@@ -152,6 +153,10 @@ class RocksDbBackend(StateBackend):
         with self._lock:
             self._readers.add(scan)
         return scan if reverse else chain.from_iterable(scan.chunks())
+
+    def scanned(self, seconds: float, *, begins: bool) -> None:
+        """A scan has read a part of its range."""
+        self._health.scanned(seconds, begins=begins)
 
     def check_readable(self, last: bytes | None, *, stop: bytes | None = None, reverse: bool = False) -> None:
         """See that what follows a key is the end of a range, or can be read: rocksdict's iterators end at either.
@@ -313,7 +318,7 @@ class RocksDbBackend(StateBackend):
             deletes=self._deletes,
             memory_bytes=self.memory.cache.get_usage() + number(store, "estimate-table-readers-mem"),
             disk_bytes=self._disk_bytes(),
-            tables=self._health.stats(store),
+            tables=self._health.stats(store, self._options.get_statistics()),
         )
 
     def close(self) -> None:
@@ -362,7 +367,9 @@ class _Scan(Iterator[tuple[bytes, bytes]]):
         count, last = 1, self._start
         while True:
             self._backend.check_open()
+            began_s = _CLOCK.monotonic_s()
             chunk = list(islice(self._items or (), count))
+            self._backend.scanned(_CLOCK.monotonic_s() - began_s, begins=count == 1)
             if len(chunk) < count:
                 last = chunk[-1][0] if chunk else last
                 self._check_end(last)

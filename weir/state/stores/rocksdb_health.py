@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 from pathlib import Path
 
@@ -14,6 +15,9 @@ from weir.types import TableStats
 _CLOCK = SystemClock()
 #: A store that stalls again and again says so only so often.
 _TOLD_EVERY_S = 60.0
+#: Behind the priority twelve words, the size being two of them: then the rate of writing, and seconds.
+_MERGES = re.compile(r"^ *Low +(?:\S+ +){12}(\S+) +(\S+)", re.MULTILINE)
+_LOOKS = re.compile(r"^rocksdb\.block\.cache\.(data|index|filter)\.(hit|miss) COUNT : (\d+)", re.MULTILINE)
 log = logging.getLogger(__name__)
 
 
@@ -50,12 +54,21 @@ class StoreHealth:
         self._lock = threading.Lock()
         self._stalls = 0
         self._stall_s = self._get_s = self._write_s = 0.0
+        self._scans, self._scan_s = 0, 0.0
+        #: As they were told last: rounded numbers may fall by a little, and counters do not.
+        self._merge_s, self._merged_bytes = 0.0, 0
         self._told_s = float("-inf")
 
     def read(self, seconds: float) -> None:
         """Keys were read in so many seconds."""
         with self._lock:
             self._get_s += seconds
+
+    def scanned(self, seconds: float, *, begins: bool) -> None:
+        """A part of a range was read in so many seconds; ``begins``: the first one."""
+        with self._lock:
+            self._scan_s += seconds
+            self._scans += begins
 
     def wrote(self, seconds: float, stall_s: float) -> None:
         """A batch was written in so many seconds, after it had waited for ``stall_s`` (0: it had not)."""
@@ -79,10 +92,14 @@ class StoreHealth:
         with self._lock:
             return self._stalls, self._stall_s
 
-    def stats(self, store: Rdict) -> TableStats:
-        """Return the counters, and what the store tells of itself now."""
+    def stats(self, store: Rdict, statistics: str | None) -> TableStats:
+        """Return the counters, and what the store tells of itself now; ``statistics``: of RocksDB, if it counts."""
+        merge_s, merged_bytes = merges(store.property_value("rocksdb.cfstats-no-file-histogram") or "")
         with self._lock:
-            counted = (self._stalls, self._stall_s, self._get_s, self._write_s)
+            self._merge_s = max(self._merge_s, merge_s)
+            self._merged_bytes = max(self._merged_bytes, merged_bytes)
+            counted = (self._stalls, self._stall_s, self._get_s, self._write_s, self._scans, self._scan_s)
+            merged = self._merge_s, self._merged_bytes
         return TableStats(
             number(store, "total-sst-files-size"),
             number(store, "estimate-num-keys"),
@@ -93,4 +110,27 @@ class StoreHealth:
             number(store, "num-running-flushes"),
             number(store, "background-errors"),
             *counted,
+            *merged,
+            cache_looks(statistics or ""),
         )
+
+
+def merges(text: str) -> tuple[float, int]:
+    """Seconds of all merges, and the bytes that they wrote, from RocksDB's table of them.
+
+    The table has no bytes that are exact enough, but a rate and the seconds. Its row of low priority is that of merges;
+    flushes have a high one.
+    """
+    found = _MERGES.search(text)
+    if found is None:
+        return 0.0, 0
+    megabytes_per_second, seconds = float(found[1]), float(found[2])
+    return seconds, round(megabytes_per_second * seconds * (1 << 20))
+
+
+def cache_looks(text: str) -> dict[tuple[str, str], int]:
+    """Looks into the block cache by kind and result, from RocksDB's statistics."""
+    return {
+        (kind, "hit" if result == "hit" else "miss"): int(count)
+        for kind, result, count in _LOOKS.findall(text)
+    }

@@ -10,7 +10,8 @@ linked that a part of the manifest names, up to the end of any edit, then the li
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
+from dataclasses import dataclass
 from pathlib import Path
 
 from weir.errors import StateError
@@ -27,10 +28,23 @@ _CURSOR, _TABLE_WENT, _TABLE_CAME = 5, 6, 103
 #: Fields from here on may be skipped by readers that do not know them; they have a length.
 _SKIPPED_MIN = 1 << 13
 _LAST_ATTRIBUTE = 1
+_ENTRY_NUMBER_BYTES = 8
 
 
 class UnknownManifestError(StateError):
     """The manifest has what this reader does not know."""
+
+
+@dataclass(frozen=True, slots=True)
+class TablePlace:
+    """A table: its level, and the first and last of its keys, what is deleted as a range included."""
+
+    number: int
+    level: int
+    first: bytes
+    last: bytes
+    #: The highest number of one of its entries.
+    newest: int
 
 
 class Manifest:
@@ -38,10 +52,15 @@ class Manifest:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        #: Numbers of the tables that make up the store.
-        self.tables: set[int] = set()
+        #: By number, the tables that make up the store.
+        self.places: dict[int, TablePlace] = {}
         #: Where the last whole edit that was read ends.
         self.size_bytes = 0
+
+    @property
+    def tables(self) -> Set[int]:
+        """Numbers of the tables that make up the store."""
+        return self.places.keys()
 
     def read_on(self) -> None:
         """Take note of what was added since the last call.
@@ -60,8 +79,9 @@ class Manifest:
     def _apply(self, edit: bytes) -> None:
         came, went = _tables(edit)
         # A table that is moved to another level goes and comes.
-        self.tables -= went
-        self.tables |= came
+        for number in went:
+            self.places.pop(number, None)
+        self.places |= came
 
 
 def _edits(data: bytes, offset: int) -> Iterator[tuple[bytes, int]]:
@@ -92,9 +112,9 @@ def _edits(data: bytes, offset: int) -> Iterator[tuple[bytes, int]]:
             parts = b""
 
 
-def _tables(edit: bytes) -> tuple[set[int], set[int]]:
-    """Numbers of the tables that come and that go with an edit."""
-    came: set[int] = set()
+def _tables(edit: bytes) -> tuple[dict[int, TablePlace], set[int]]:
+    """The tables that come, by number, and numbers of those that go with an edit."""
+    came: dict[int, TablePlace] = {}
     went: set[int] = set()
     fields = _Fields(edit)
     while not fields.is_at_end:
@@ -110,7 +130,8 @@ def _tables(edit: bytes) -> tuple[set[int], set[int]]:
             fields.number()
             went.add(fields.number())
         elif tag == _TABLE_CAME:
-            came.add(fields.table())
+            place = fields.table()
+            came[place.number] = place
         elif tag not in _NOTHING:
             raise UnknownManifestError(f"RocksDB's manifest has a field {tag}")
     return came, went
@@ -139,18 +160,22 @@ class _Fields:
             shift += 7
 
     def skip_text(self) -> None:
+        self.text()
+
+    def text(self) -> bytes:
+        """Some bytes, behind their number."""
         length = self.number()
         self._position += length
+        return self._edit[self._position - length : self._position]
 
-    def table(self) -> int:
+    def table(self) -> TablePlace:
         """Level, number, size, smallest and largest key, smallest and largest sequence number, attributes."""
+        level, number = self.number(), self.number()
         self.number()
-        number = self.number()
+        # Behind each key is the number of its entry.
+        first, last = self.text()[:-_ENTRY_NUMBER_BYTES], self.text()[:-_ENTRY_NUMBER_BYTES]
         self.number()
-        self.skip_text()
-        self.skip_text()
-        self.number()
-        self.number()
+        newest = self.number()
         while self.number() != _LAST_ATTRIBUTE:
             self.skip_text()
-        return number
+        return TablePlace(number, level, first, last, newest)

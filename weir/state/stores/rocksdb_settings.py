@@ -8,6 +8,7 @@ from rocksdict import (
     Cache,
     ChecksumType,
     DataBlockIndexType,
+    DBCompactionStyle,
     DBCompressionType,
     Options,
     ReadOptions,
@@ -23,6 +24,7 @@ _COMPRESSIONS = {
     "lz4": DBCompressionType.lz4,
     "zstd": DBCompressionType.zstd,
 }
+_COMPACTIONS = {"level": DBCompactionStyle.level, "universal": DBCompactionStyle.universal}
 #: Files are small so that the index and filter of each fit well in one shard of the block cache.
 _TABLE_FILE_BYTES = 8 << 20
 #: RocksDB begins another manifest then: each image has a copy.
@@ -57,11 +59,14 @@ def store_options(settings: RocksDbConfig, memory: StoreMemory) -> Options:
     """RocksDB's options for a store of many small entries that are read and rewritten one by one."""
     options = Options(raw_mode=True)
     options.create_if_missing(True)
+    if settings.statistics:
+        options.enable_statistics()
     options.set_block_based_table_factory(_table_options(settings, memory.cache))
     options.set_write_buffer_manager(memory.write_buffers)
     options.set_write_buffer_size(settings.write_buffer_bytes)
     options.set_max_write_buffer_number(settings.write_buffer_count)
     options.set_compression_type(_COMPRESSIONS[settings.compression]())
+    options.set_compaction_style(_COMPACTIONS[settings.compaction]())
     options.set_target_file_size_base(_TABLE_FILE_BYTES)
     options.set_level_zero_file_num_compaction_trigger(settings.level_0_runs)
     options.set_level_zero_slowdown_writes_trigger(3 * settings.level_0_runs)

@@ -10,6 +10,8 @@ from weir.state.types.declared import BYTES, TEXT, value_type
 from weir.state.types.forms import Form
 from weir.state.types.value_types import ValueType
 
+_INTEGER = value_type(int)
+
 
 class MapKeyType:
     """Keys of a map as bytes whose order is that of the keys; several types: tuples, by their first part first."""
@@ -31,6 +33,10 @@ class MapKeyType:
                 )
         if not parts:
             raise GraphError("a map's key has at least one part")
+        #: Bytes of each part within a tuple; 0: up to a mark.
+        self._widths = [
+            (part, 0 if part in (TEXT, BYTES) else 1 if part.cell_kind == "b" else 8) for part in self._types
+        ]
         #: Of tuples.
         self.parts = [MapKeyType(part) for part in parts] if self._is_tuple else []
         self.form: Form = (
@@ -85,16 +91,19 @@ class MapKeyType:
         """The key of these bytes."""
         if not self._is_tuple:
             return _part_of(self._types[0], data)
-        items, at = [], 0
-        for part in self._types:
-            if part in (TEXT, BYTES):
-                stop = at
-                while data[stop : stop + 2] != b"\x00\x01":
-                    stop += 2 if data[stop] == 0 else 1
+        # Of a range each item comes here: no call for each part that need not be.
+        items: list[Any] = []
+        at = 0
+        for part, width in self._widths:
+            if not width:
+                # A zero within the text has 255 behind it.
+                stop = data.index(b"\x00\x01", at)
                 items.append(_part_of(part, data[at:stop].replace(b"\x00\xff", b"\x00")))
                 at = stop + 2
+            elif part is _INTEGER:
+                items.append(int.from_bytes(data[at : at + 8], "big") - 2**63)
+                at += 8
             else:
-                width = 1 if part.cell_kind == "b" else 8
                 items.append(_part_of(part, data[at : at + width]))
                 at += width
         return tuple(items)

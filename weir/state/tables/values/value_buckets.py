@@ -229,9 +229,12 @@ class Buckets:
         self.size_bytes += grown
 
     def store_owned(
-        self, puts: Sequence[tuple[bytes, bytes]], note_change: Callable[[Bucket, bytes], None]
+        self, puts: Iterable[tuple[bytes, bytes | None]], note_change: Callable[[Bucket, bytes], None]
     ) -> None:
-        """Cache values that are to be written, in a table with owners; ``note_change`` is told of each before."""
+        """Cache values that are to be written (None: deleted), in a table with owners.
+
+        ``note_change`` is told of each before.
+        """
         owner_of = self.owner_of
         assert owner_of is not None
         # Every item of a batch comes here: nothing is looked up twice for the items of one owner.
@@ -248,9 +251,9 @@ class Buckets:
             old = entries.get(key, _ABSENT)
             entries[key] = value
             if old is _ABSENT:
-                size_bytes = len(key) + len(value) + ENTRY_OVERHEAD_BYTES
+                size_bytes = len(key) + len(value or b"") + ENTRY_OVERHEAD_BYTES
             else:
-                size_bytes = len(value) - len(old or b"")
+                size_bytes = len(value or b"") - len(old or b"")
             bucket.size_bytes += size_bytes
             grown += size_bytes
         self.size_bytes += grown

@@ -101,12 +101,8 @@ class WriteBackCache(StateBackend):
         """Apply puts, then deletes, to the cache."""
         self._begin()
         with self._lock:
-            make, store, note_change = self._buckets.make, self._buckets.store, self._writes.note_change
             self._writes.store(puts)
-            for key in deletes:
-                bucket = make(key)
-                note_change(bucket, key)
-                store(bucket, key, None)
+            self._writes.delete(deletes)
             self._puts += len(puts)
             self._deletes += len(deletes)
         self.shrink()

@@ -103,6 +103,17 @@ class ValueWrites:
             self.note_change(bucket, key)
             buckets.store(bucket, key, value)
 
+    def delete(self, keys: Sequence[bytes]) -> None:
+        """Note keys as absent, which is to be written; with the lock."""
+        buckets = self._buckets
+        if buckets.owner_of is not None:
+            buckets.store_owned(((key, None) for key in keys), self.note_change)
+            return
+        for key in keys:
+            bucket = buckets.make(key)
+            self.note_change(bucket, key)
+            buckets.store(bucket, key, None)
+
     def store_new(self, puts: Iterable[tuple[bytes, bytes]]) -> None:
         """As :meth:`store`, of owners of which neither the store nor the cache has anything."""
         dirty = self._dirty

@@ -1,0 +1,178 @@
+"""Images whose tables stay in another file system have what RocksDB reads of them, whatever was done to the store."""
+
+import random
+
+import pytest
+
+from tests.weir.state.conftest import SMALL_SETTINGS
+from weir.checkpoints.arrow_files import open_arrow_files
+from weir.checkpoints.checkpoint_store import CheckpointStore
+from weir.config.stores import RocksDbConfig
+from weir.errors import CheckpointError, StateError
+from weir.state.images.image_client import image_address
+from weir.state.images.image_publisher import ImagePublisher
+from weir.state.images.image_stores import Images
+from weir.state.images.range_cache import CHUNK_BYTES
+from weir.state.images.remote_image import RemoteImage
+from weir.state.layout import encode_key
+from weir.state.stores.rocksdb import open_store
+from weir.state.stores.rocksdb_tables import UnknownTableError, read_index
+
+NAMES, GROUPS, STATE = 400, 6, 2
+
+
+def key(name, group):
+    return encode_key(group, STATE, str(name).encode())
+
+
+def change(backend, model, chance):
+    """Puts, deletes, a cleared range, now and then a table more or a merge of all."""
+    puts = {
+        key(chance.randrange(NAMES), chance.randrange(GROUPS)): chance.randbytes(chance.choice([0, 20, 3000]))
+        for _ in range(200)
+    }
+    deletes = [key(chance.randrange(NAMES), chance.randrange(GROUPS)) for _ in range(60)]
+    backend.write(list(puts.items()), deletes)
+    model.update(puts)
+    for each in deletes:
+        model.pop(each, None)
+    start, stop = sorted(key(chance.randrange(NAMES), chance.randrange(GROUPS)) for _ in range(2))
+    if chance.random() < 0.3:
+        backend.delete_range(start, stop)
+        for each in [each for each in model if start <= each < stop]:
+            del model[each]
+    if chance.random() < 0.7:
+        backend.flush()
+    if chance.random() < 0.2:
+        backend.compact()
+
+
+def far_store(root):
+    """A checkpoint store that is on this disk, and from which nothing can be linked."""
+    return CheckpointStore(open_arrow_files(f"file://{root / 'far'}", ["job"]))
+
+
+def published(store, root, settings, chance, model, changes=12):
+    images = Images(store, root / "owner", settings)
+    backend = images.open_main(None)
+    for _ in range(changes):
+        change(backend, model, chance)
+    image, _ = ImagePublisher(store, backend, root / "owner", "owner").take(1).publish()
+    backend.close()
+    images.close()
+    return image
+
+
+@pytest.mark.parametrize(
+    ("seed", "compression"), [(1, "none"), (2, "lz4"), (3, "zstd"), (4, "snappy"), (5, "none"), (6, "none")]
+)
+def test_it_has_what_the_store_had(tmp_path, seed, compression):
+    chance, model = random.Random(seed), {}
+    style = "universal" if seed == 6 else "level"
+    settings = SMALL_SETTINGS.model_copy(update={"compression": compression, "compaction": style})
+    store = far_store(tmp_path)
+    image = published(store, tmp_path, settings, chance, model)
+    images = Images(store, tmp_path / "reader", settings, fetched_bytes_max=0)
+    images.register([image])
+    images.open_main(None).close()
+    address = image_address(image.image_id)
+    client = images.connect(address)
+    with images._using(image.image_id) as opened:
+        assert isinstance(opened, RemoteImage)
+        # As little as can be kept: every part is fetched anew.
+        if seed == 5:
+            opened._cache._slots_max = 1
+        asked = [key(chance.randrange(NAMES), chance.randrange(GROUPS)) for _ in range(300)]
+        assert client.get_many([*asked, key("none", 1), b""]) == [*map(model.get, asked), None, None]
+        assert list(opened.scan()) == sorted(model.items())
+        for _ in range(20):
+            start, stop = (key(chance.randrange(NAMES), chance.randrange(GROUPS)) for _ in range(2))
+            expected = sorted(item for item in model.items() if start <= item[0] < stop)
+            assert list(opened.scan(start, stop)) == expected
+            assert list(opened.scan(start, stop, reverse=True)) == expected[::-1]
+            prefixes = [encode_key(chance.randrange(GROUPS), STATE, b"")[:4] for _ in range(3)]
+            wanted = [item for item in expected if item[0][:4] in prefixes]
+            assert list(client.scan(start, stop, prefixes=prefixes)) == wanted
+            assert list(client.scan(start, stop, prefixes=prefixes, reverse=True)) == wanted[::-1]
+    client.close()
+    images.close()
+
+
+def test_only_what_is_asked_for_is_fetched(tmp_path):
+    chance, model = random.Random(1), {}
+    store = far_store(tmp_path)
+    images = Images(store, tmp_path / "owner", RocksDbConfig())
+    backend = images.open_main(None)
+    for group in range(200):
+        puts = [(key(number, group), chance.randbytes(3000)) for number in range(40)]
+        backend.write(puts)
+        model.update(puts)
+    backend.compact()
+    image, _ = ImagePublisher(store, backend, tmp_path / "owner", "owner").take(1).publish()
+    backend.close()
+    images.close()
+    size_bytes = sum(file.size_bytes for file in image.files.values())
+    images = Images(store, tmp_path / "reader", RocksDbConfig(), fetched_bytes_max=size_bytes // 2)
+    images.register([image])
+    images.open_main(None).close()
+    client = images.connect(image_address(image.image_id))
+    with images._using(image.image_id) as opened:
+        opened.bring_indexes()
+    asked = [key(7, 3), key(8, 3)]
+    assert client.get_many(asked) == [model[each] for each in asked]
+    once = images.fetched[1]
+    assert 0 < once <= 20 * CHUNK_BYTES < size_bytes / 4
+    assert client.get_many(asked) == [model[each] for each in asked]
+    assert images.fetched[1] == once
+    client.close()
+    images.close()
+
+
+@pytest.mark.parametrize("bits", [10, 0])
+def test_a_filter_has_all_keys_and_few_others(tmp_path, bits):
+    store = open_store(tmp_path / "store", RocksDbConfig(bloom_bits_per_key=bits), fresh=True)
+    chance = random.Random(1)
+    keys = [chance.randbytes(size) for size in (*range(1, 20), *range(20, 150, 7)) for _ in range(40)]
+    store.write([(key, b"") for key in keys])
+    store.flush()
+    store.checkpoint(tmp_path / "image")
+    store.close()
+    (table,) = (tmp_path / "image").glob("*.sst")
+    data = table.read_bytes()
+    index = read_index(len(data), lambda offset, size_bytes: data[offset : offset + size_bytes])
+    assert all(map(index.may_have, keys))
+    for size in (12, 40):
+        others = sum(index.may_have(chance.randbytes(size)) for _ in range(1_000))
+        assert others < 50 if bits else others == 1_000
+
+
+def test_damage_is_told_with_the_file(tmp_path):
+    chance, model = random.Random(9), {}
+    store = far_store(tmp_path)
+    image = published(store, tmp_path, SMALL_SETTINGS, chance, model, changes=4)
+    name, file = max(image.files.items(), key=lambda item: (item[0].endswith(".sst"), item[1].size_bytes))
+    path = tmp_path / "far" / "job" / file.path
+    whole = path.read_bytes()
+
+    def read(images):
+        images.connect(image_address(image.image_id)).get_many(sorted(model))
+
+    def told(data):
+        path.write_bytes(data)
+        images = Images(store, tmp_path / "reader", SMALL_SETTINGS, fetched_bytes_max=0)
+        images.register([image])
+        images.open_main(None).close()
+        with pytest.raises((StateError, CheckpointError)) as error:
+            read(images)
+        images.close()
+        assert file.path in str(error.value), name
+        assert "damaged" in str(error.value)
+
+    told(whole[:200] + bytes([whole[200] ^ 1]) + whole[201:])
+    told(whole[:-60] + bytes([whole[-60] ^ 1]) + whole[-59:])
+    told(whole[:-100])
+    path.write_bytes(whole)
+    for at in (-9, -53, -50):
+        data = whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :] if at + 1 else whole
+        with pytest.raises(UnknownTableError):
+            read_index(len(data), lambda offset, size_bytes, data=data: data[offset : offset + size_bytes])

@@ -1,0 +1,139 @@
+"""Parts of files of a checkpoint store, kept on this disk within a bound; what was used longest ago goes first."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from weir.protocol.checkpoints.manifest import FileRef
+
+#: What is fetched is a multiple of it: an index of a small table comes with one request, and blocks with their
+#: neighbours, which a scan wants next.
+CHUNK_BYTES = 32 << 10
+#: Of one request.
+_FETCHED_MAX = 1 << 20
+CACHED_BYTES_MAX = 1 << 30
+
+#: Returns ranges (file, offset, bytes) of files, several at a time.
+FetchRanges = Callable[[Sequence[tuple[FileRef, int, int]]], list[bytes]]
+
+
+class RangeCache:
+    """Reads parts of files through a file of this disk. Methods may be called from any thread.
+
+    Args:
+        folder: on the disk; the file there has no name, and is gone with the process.
+        fetch: reads from the checkpoint store.
+        bytes_max: of the disk.
+    """
+
+    def __init__(self, folder: Path, fetch: FetchRanges, bytes_max: int = CACHED_BYTES_MAX) -> None:
+        self._fetch = fetch
+        self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
+        self._slots_max = max(1, bytes_max // CHUNK_BYTES)
+        self._lock = threading.Lock()
+        #: By path and number of a chunk, where it is in the file; the last used last.
+        self._slots: OrderedDict[tuple[str, int], int] = OrderedDict()
+        #: Places in the file that have nothing any more, and how many were ever used.
+        self._free: list[int] = []
+        self._used = 0
+        self._fetched_bytes = 0
+
+    @property
+    def fetched_bytes(self) -> int:
+        """What was fetched so far."""
+        return self._fetched_bytes
+
+    def read(self, file: FileRef, offset: int, size_bytes: int, ahead_bytes: int = 0) -> bytes:
+        """A part of a file; so many bytes behind it are fetched with it, if it has to be fetched.
+
+        Raises:
+            CheckpointError: it cannot be fetched.
+        """
+        first, stop = offset // CHUNK_BYTES, -(-(offset + size_bytes) // CHUNK_BYTES)
+        skipped = offset - first * CHUNK_BYTES
+        found = self._find(file, range(first, stop))
+        if found is None:
+            self.bring([(file, offset, size_bytes + ahead_bytes)])
+            found = self._find(file, range(first, stop))
+        if found is None:
+            # The bound is small, or the disk is full.
+            return self._fetch([(file, offset, size_bytes)])[0]
+        return found[skipped : skipped + size_bytes]
+
+    def bring(self, wanted: Iterable[tuple[FileRef, int, int]]) -> None:
+        """Fetch what is not here of some parts (file, offset, bytes) of files, several at a time.
+
+        Raises:
+            CheckpointError: one cannot be fetched.
+        """
+        ranges: list[tuple[FileRef, int, int]] = []
+        seen: set[tuple[str, int]] = set()
+        with self._lock:
+            for file, offset, size_bytes in wanted:
+                stop = min(offset + size_bytes, file.size_bytes)
+                for number in range(offset // CHUNK_BYTES, -(-stop // CHUNK_BYTES)):
+                    if (file.path, number) in self._slots or (file.path, number) in seen:
+                        continue
+                    seen.add((file.path, number))
+                    begin = number * CHUNK_BYTES
+                    own = min(CHUNK_BYTES, file.size_bytes - begin)
+                    if ranges and _goes_on(ranges[-1], file, begin):
+                        ranges[-1] = (file, ranges[-1][1], ranges[-1][2] + own)
+                    else:
+                        ranges.append((file, begin, own))
+        if not ranges:
+            return
+        for (file, offset, _), data in zip(ranges, self._fetch(ranges), strict=True):
+            self._keep(file, offset, data)
+
+    def _keep(self, file: FileRef, offset: int, data: bytes) -> None:
+        with self._lock:
+            self._fetched_bytes += len(data)
+            for start in range(0, len(data), CHUNK_BYTES):
+                name = file.path, (offset + start) // CHUNK_BYTES
+                if name in self._slots or self._file.closed:
+                    continue
+                if not self._free and self._used >= self._slots_max:
+                    if not self._slots:
+                        return
+                    self._free.append(self._slots.popitem(last=False)[1])
+                slot = self._free.pop() if self._free else self._next_slot()
+                try:
+                    os.pwrite(self._file.fileno(), data[start : start + CHUNK_BYTES], slot * CHUNK_BYTES)
+                    self._slots[name] = slot
+                except OSError:
+                    # Without room on the disk it is fetched again, whenever it is needed.
+                    self._free.append(slot)
+                    return
+
+    def _next_slot(self) -> int:
+        self._used += 1
+        return self._used - 1
+
+    def _find(self, file: FileRef, numbers: range) -> bytes | None:
+        parts = []
+        with self._lock:
+            for number in numbers:
+                slot = self._slots.get((file.path, number))
+                if slot is None or self._file.closed:
+                    return None
+                self._slots.move_to_end((file.path, number))
+                size_bytes = min(CHUNK_BYTES, file.size_bytes - number * CHUNK_BYTES)
+                parts.append(os.pread(self._file.fileno(), size_bytes, slot * CHUNK_BYTES))
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def close(self) -> None:
+        """Let go of the disk; what is read later is fetched."""
+        with self._lock:
+            self._slots.clear()
+            self._file.close()
+
+
+def _goes_on(before: tuple[FileRef, int, int], file: FileRef, offset: int) -> bool:
+    same = before[0].path == file.path and before[1] + before[2] == offset
+    return same and before[2] + CHUNK_BYTES <= _FETCHED_MAX
