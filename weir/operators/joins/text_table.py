@@ -19,7 +19,7 @@ from weir.specs.lookup_joins import FileTableSpec
 
 
 class TextTable:
-    """The rows of some files, in the order of the files; they are read each time.
+    """Rows of some files, in the order of the files; they are read each time.
 
     Args:
         paths: the files.
@@ -32,7 +32,7 @@ class TextTable:
         self._paths, self._spec, self._schema, self._step = paths, spec, schema, step
 
     def held(self, bytes_max: int) -> pl.DataFrame | None:
-        """All rows; None: they take more memory.
+        """Return all rows; None: they take more memory.
 
         Raises:
             InputError: see :meth:`frames`.
@@ -46,7 +46,7 @@ class TextTable:
         return pl.concat(frames)
 
     def frames(self) -> Iterator[pl.DataFrame]:
-        """The rows, some at a time; first a frame without any.
+        """Yield the rows, some at a time; first a frame without any.
 
         Raises:
             InputError: a file cannot be read, or has a record that is not as the table is declared.

@@ -297,7 +297,7 @@ def _float_columns(aggregates: Sequence[Aggregate], schema: pa.Schema) -> list[b
 
 
 def _number_forms(aggregates: Sequence[Aggregate], schema: pa.Schema) -> list[Json]:
-    """As which numbers the values of each are kept; null where only their number counts."""
+    """Return as which numbers the values of each are kept; null where only their number counts."""
     forms = zip(aggregates, _float_columns(aggregates, schema), strict=True)
     return [
         None if each.function in ("count", "quantile") else "float64" if is_float else "int64"
