@@ -93,6 +93,7 @@ class StepParts:
             restored=self._state.restored(subtask, node.name),
             subtask_indices=tuple(stage.subtask_indices),
             schema=node.schema,
+            input_schema=logical.schema_into(node),
             durable_uri=self._state.durable_uri(node.name) if node.is_sink else "",
             sides_read=topology.graph.sides_read(node.name),
             row_watermarks=topology.graph.row_watermarks,

@@ -125,3 +125,27 @@ def test_rows_of_a_source_that_do_not_fit_are_put_aside_whatever_they_hold():
         (2, "{'n': 1180591620717411303424}"),
         (4, "{'n': '\\ud800'}"),
     ]
+
+
+@pytest.mark.parametrize("value", [1.5, Decimal("1.5")])
+@pytest.mark.parametrize(
+    "dtype", [pa.timestamp("ms"), pa.duration("us"), pa.list_(pa.timestamp("ms", "UTC"))]
+)
+def test_times_are_not_made_of_numbers_with_fractions(value, dtype):
+    given = [value] if pa.types.is_list(dtype) else value
+    with pytest.raises(pa.ArrowInvalid, match=r"1.5.* is no integer, and column|Decimal"):
+        rows_batch([{"t": given}], pa.schema([("t", dtype)]))
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype"),
+    [
+        ("abc", pa.list_(pa.string())),
+        (b"ab", pa.list_(pa.int64())),
+        ([["a"], "bc"], pa.list_(pa.list_(pa.string()))),
+        ({"l": "abc"}, pa.struct([("n", pa.int64()), ("l", pa.list_(pa.string()))])),
+    ],
+)
+def test_a_text_is_no_list_of_its_letters(value, dtype):
+    with pytest.raises(pa.ArrowInvalid, match=r"^b?'\w+' is no list, and column 'c' is (list|struct)"):
+        rows_batch([{"c": None}, {"c": value}], pa.schema([("c", dtype)]))

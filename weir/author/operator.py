@@ -97,6 +97,8 @@ class OperatorContext:
     run_facts: dict[str, object] = field(default_factory=dict)
     #: User columns of what the operator yields, as the graph has them; None where nobody asks for them (tests).
     schema: pa.Schema | None = None
+    #: User columns of what comes in by the first input; None: nobody says.
+    input_schema: pa.Schema | None = None
     #: Where a sink may keep rows that it has not delivered, for any later process of the job: a directory or a URI of
     #: its own in the checkpoint store. Empty: the job makes no checkpoints.
     durable_uri: str = ""

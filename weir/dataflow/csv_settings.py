@@ -43,6 +43,15 @@ def check_csv_format(
         raise GraphError(f"null_values is {null_values!r}; give a list of texts, such as ['', 'NULL']")
     if line_bytes_max < 1:
         raise GraphError(f"line_bytes_max is {line_bytes_max!r}; it must be at least 1")
+    check_csv_types(schema)
+
+
+def check_csv_types(schema: pa.Schema) -> None:
+    """Refuse columns of types that fields of CSV are not read as.
+
+    Raises:
+        GraphError: names the column; the message has no step.
+    """
     for field in schema:
         try:
             pc.cast(pa.array([], pa.string()), field.type)

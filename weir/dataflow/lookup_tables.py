@@ -11,7 +11,9 @@ from typing import Any, get_args
 
 import pyarrow as pa
 
+from weir.dataflow.csv_settings import check_csv_types
 from weir.errors import GraphError
+from weir.rows.nested_paths import check_json_types
 from weir.rows.schemas import to_schema
 from weir.specs.kafka_properties import ClientProperties
 from weir.specs.lookup_joins import CassandraTableSpec, FileTableSpec, TableFormat
@@ -69,7 +71,12 @@ class FileTable:
                 f"nothing says what the files of {self.path!r} are; give format='parquet', 'csv', 'json', 'arrow' or "
                 "'delta'"
             )
-        return FileTableSpec(self.path, found, to_schema(self.schema))
+        schema = to_schema(self.schema)
+        if found == "csv":
+            check_csv_types(schema)
+        elif found == "json":
+            check_json_types(schema)
+        return FileTableSpec(self.path, found, schema)
 
 
 @dataclass(frozen=True)

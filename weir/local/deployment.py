@@ -415,6 +415,7 @@ class Deployment:
             is_sink=node.is_sink,
             subtask_indices=tuple(stage.subtask_indices),
             schema=node.schema,
+            input_schema=logical.schema_into(node),
             sides_read=self._parts.graph.sides_read(node.name),
             row_watermarks=self._parts.graph.row_watermarks,
             # As on task managers, though no barrier can pass.

@@ -12,7 +12,7 @@ others wait for may come from the same sender.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +24,7 @@ from weir.operators.time_order_blocks import NUMBER_COLUMN, OrderBlocks
 from weir.rows import mapped, row_watermarks
 from weir.rows.records import WATERMARK_MIN_MS, batch_bytes
 from weir.rows.row_watermarks import AS_OF_COLUMN
+from weir.rows.schemas import is_widened_by
 from weir.specs.base import IN_ORDER_STATE
 
 #: Of rows that wait: what is more goes to files.
@@ -188,6 +189,7 @@ class TimeOrder:
         if self._schema is None or batch.schema.equals(self._schema):
             self._schema = batch.schema
             return batch
+        batch = self._of_one_type(batch)
         if set(self._schema.names) - set(batch.schema.names):
             # Rows that waited have columns that nothing reads any more.
             missing = set(batch.schema.names) - set(self._schema.names)
@@ -203,6 +205,34 @@ class TimeOrder:
             self._schema = batch.schema
             return batch
         return batch.select(self._schema.names)
+
+    def _of_one_type(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows with columns of the types of the others, of which the wider one counts: a changed job may have it.
+
+        Raises:
+            StateMismatchError: neither holds the values of the other.
+        """
+        schema = self._schema
+        assert schema is not None
+        wider = {}
+        for field in batch.schema:
+            then = schema.field(field.name).type if field.name in schema.names else field.type
+            if then == field.type:
+                continue
+            if is_widened_by(then, field.type):
+                wider[field.name] = field.type
+            elif is_widened_by(field.type, then):
+                batch = _cast(batch, {field.name: then})
+            else:
+                raise StateMismatchError(
+                    f"step {self._step!r}: of rows that waited for their time column {field.name!r} is {then}, and "
+                    f"{field.type} of others; start the job as it was"
+                )
+        if wider:
+            for part in self._parts:
+                part.batch = _cast(part.batch, wider)
+            self._schema = pa.schema([field.with_type(wider.get(field.name, field.type)) for field in schema])
+        return batch
 
     def _lacks(self, names: Iterable[str]) -> StateMismatchError:
         return StateMismatchError(
@@ -220,6 +250,12 @@ class TimeOrder:
         self._parts, self._memory_bytes = [], 0
         for batch in rows:
             self._add(batch)
+
+
+def _cast(batch: pa.RecordBatch, types: Mapping[str, pa.DataType]) -> pa.RecordBatch:
+    """The rows with some columns of wider types."""
+    fields = [field.with_type(types.get(field.name, field.type)) for field in batch.schema]
+    return batch.cast(pa.schema(fields))
 
 
 def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:

@@ -229,6 +229,14 @@ class LogicalGraph:
                 return node
         raise GraphError(f"job {self.name}: no step is called {name!r}")
 
+    def schema_into(self, node: Node) -> pa.Schema | None:
+        """User columns of what comes in by a node's first input; None: it has none, or a rule put it in."""
+        for first in node.inputs[:1]:
+            for other in self.nodes:
+                if other.name == first.producer:
+                    return other.schema_of(first.output)
+        return None
+
     def state_ids(self, kept: Mapping[str, int]) -> dict[str, int]:
         """Numbers of the states of keyed steps (:attr:`Node.states`): ``kept`` of a checkpoint, and free ones.
 

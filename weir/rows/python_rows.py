@@ -37,7 +37,8 @@ def checked_array(values: Sequence[Any], name: str, data_type: pa.DataType) -> p
 
     Raises:
         pa.ArrowInvalid: a value is of another type, as ``pa.array`` says, or a number with a fraction would become an
-            integer, a tiny decimal 0, or a finite number infinite. The message names the column.
+            integer, a tiny decimal 0, a finite number infinite, or a text the list of its letters. The message names
+            the column.
     """
     try:
         array = pa.array(values, data_type)
@@ -55,7 +56,17 @@ def checked_array(values: Sequence[Any], name: str, data_type: pa.DataType) -> p
         tiny = _lost_decimal(values, data_type)
         if tiny is not None:
             raise pa.ArrowInvalid(f"{tiny!r} has more digits than column {name!r}, which is {data_type}")
+    if _has_lists(data_type):
+        text = _text_for_list(values, data_type)
+        if text is not None:
+            raise pa.ArrowInvalid(f"{text!r} is no list, and column {name!r} is {data_type}")
     return array
+
+
+@lru_cache(maxsize=1_000)
+def _has_lists(data_type: pa.DataType) -> bool:
+    in_struct = pa_types.is_struct(data_type) and any(_has_lists(field.type) for field in data_type)
+    return in_struct or is_list(data_type)
 
 
 @lru_cache(maxsize=1_000)
@@ -64,7 +75,12 @@ def _has_integers(data_type: pa.DataType) -> bool:
         return _has_integers(data_type.value_type)
     if pa_types.is_struct(data_type):
         return any(_has_integers(field.type) for field in data_type)
-    return bool(pa_types.is_integer(data_type))
+    return _is_whole(data_type)
+
+
+def _is_whole(data_type: pa.DataType) -> bool:
+    """Whether a number is kept as an integer: times may be given as numbers, too."""
+    return bool(pa_types.is_integer(data_type) or pa_types.is_temporal(data_type))
 
 
 @lru_cache(maxsize=1_000)
@@ -98,7 +114,7 @@ def _overflown(values: Sequence[Any], data_type: pa.DataType) -> Number | None:
 
 def _lost_fraction(values: Sequence[Any], data_type: pa.DataType) -> Number | None:
     """The first number that is not whole where integers are wanted."""
-    if pa_types.is_integer(data_type):
+    if _is_whole(data_type):
         # Of numbers, pyarrow takes those of NumPy and decimals, too.
         others = {kind for kind in set(map(type, values)) - {int} if issubclass(kind, Number)}
         if not others:
@@ -114,6 +130,23 @@ def _lost_fraction(values: Sequence[Any], data_type: pa.DataType) -> Number | No
             lost = _lost_fraction(inner, field.type)
             if lost is not None:
                 return lost
+    return None
+
+
+def _text_for_list(values: Sequence[Any], data_type: pa.DataType) -> str | bytes | None:
+    """The first text, or bytes, where a list is wanted: pyarrow takes it for that of its letters."""
+    there = [value for value in values if value is not None]
+    if is_list(data_type):
+        text = next((value for value in there if isinstance(value, str | bytes)), None)
+        if text is not None or not _has_lists(data_type.value_type):
+            return text
+        return _text_for_list([item for value in there for item in value], data_type.value_type)
+    for field in data_type:
+        if _has_lists(field.type):
+            name = field.name
+            inner = [value.get(name) for value in there if isinstance(value, Mapping)]
+            if (text := _text_for_list(inner, field.type)) is not None:
+                return text
     return None
 
 

@@ -208,6 +208,7 @@ def _check_operator(graph: LogicalGraph, step: str, kept: dict[int, Json]) -> No
         graph.max_parallelism,
         restored=kept,
         schema=node.schema,
+        input_schema=graph.schema_into(node),
     )
     operator = create_operator(node.spec)
     if isinstance(operator, ChecksRestored):

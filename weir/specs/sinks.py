@@ -254,16 +254,32 @@ class DeltaSinkSpec(ParquetSinkSpec):
         super().check(schema)
         for column in schema:
             kind = column.type
-            is_foreign = (
-                pa.types.is_unsigned_integer(kind) or pa.types.is_time(kind) or pa.types.is_duration(kind)
-            )
-            if is_foreign or (pa.types.is_timestamp(kind) and kind.unit != "us"):
+            foreign = _foreign_to_delta(kind)
+            if foreign is not None or (pa.types.is_timestamp(kind) and kind.unit != "us"):
                 raise GraphError(f"column {column.name!r} is {kind}, which Delta Lake has not; cast it")
+            if column.name in self.partition_by and pa.types.is_binary(kind):
+                raise GraphError(
+                    f"column {column.name!r} is {kind}, and Delta Lake writes partitions as texts, which bytes are "
+                    f'not; take pl.col({column.name!r}).bin.encode("hex")'
+                )
             if pa.types.is_timestamp(kind) and kind.tz not in (None, "UTC"):
                 raise GraphError(
                     f"column {column.name!r} is {kind}, and Delta Lake has no zone but UTC; take "
                     f'pl.col({column.name!r}).dt.convert_time_zone("UTC")'
                 )
+
+
+def _foreign_to_delta(dtype: pa.DataType) -> pa.DataType | None:
+    """A type that Delta Lake has not, also within lists and structs; None: there is none.
+
+    Its library takes unsigned integers for signed ones, and no reader reads what is beyond them.
+    """
+    for index in range(dtype.num_fields):
+        if (found := _foreign_to_delta(dtype.field(index).type)) is not None:
+            return found
+    is_number = pa.types.is_unsigned_integer(dtype) or pa.types.is_duration(dtype)
+    is_fine = pa.types.is_timestamp(dtype) and dtype.unit == "ns"
+    return dtype if is_number or is_fine or pa.types.is_time(dtype) else None
 
 
 @dataclass(frozen=True)

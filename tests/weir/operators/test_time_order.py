@@ -149,3 +149,23 @@ def test_a_full_disk_is_named(monkeypatch, tmp_path):
     owner = Owner(MemoryBackend(), range(GROUPS))
     with pytest.raises(StateError, match=r"step 'step': rows that wait .* to .*absent: No such file"):
         owner.put(rows(0, [1, 2, 3], [5, 6, 7]))
+
+
+def typed(dtype, n, mark):
+    batch = rows(0, [n], [mark])
+    return batch.set_column(0, "n", batch["n"].cast(dtype))
+
+
+def test_rows_of_a_narrower_type_wait_with_others_and_those_of_another_are_refused():
+    for first, second in ((pa.int32(), pa.int64()), (pa.int64(), pa.int32())):
+        owner = Owner(MemoryBackend(), range(GROUPS))
+        owner.put(typed(first, 1, 5))
+        owner.put(typed(second, 2, 4))
+        taken = owner.order.take(END_MS, -END_MS)
+        assert (taken["n"].type, taken["n"].to_pylist()) == (pa.int64(), [2, 1])
+    owner = Owner(MemoryBackend(), range(GROUPS))
+    owner.put(typed(pa.int32(), 1, 5))
+    with pytest.raises(
+        StateMismatchError, match=r"step 'step': of rows that waited .* column 'n' is int32, and str"
+    ):
+        owner.put(typed(pa.string(), 2, 4))

@@ -2,6 +2,8 @@
 
 import re
 
+import polars as pl
+import pyarrow as pa
 import pytest
 
 import weir
@@ -98,6 +100,86 @@ def test_windows_of_another_number_of_rows_are_refused(tmp_path):
         job.push("events", rows[:30])
         job.push("events", rows[30:])
         assert found == list(job.finish()["out"])[before:]
+
+
+def _means(rows):
+    return rows.key_by("k").aggregate("step", m=weir.mean("v"))
+
+
+def _percentiles(rows):
+    return rows.key_by("k").aggregate("step", m=weir.percentile("v", 0.5))
+
+
+def _over(rows):
+    query = "SELECT k, at, v, LAG(at) OVER (PARTITION BY k ORDER BY at) AS before FROM rows"
+    return rows.flow.sql(query, step="step", rows=rows)
+
+
+def _best(rows):
+    counted = rows.key_by("k").window(weir.tumbling("1h")).aggregate("counted", n=weir.count())
+    scored = counted.with_columns("scored", v=pl.lit(1).cast(TYPES_OF_V[rows.schema.field("v").type]))
+    return scored.window_top("step", by=["v"], rows=2)
+
+
+class Keyless(weir.BroadcastProcess):
+    """Its rows have no key."""
+
+    seen = weir.ValueState(int, 0)
+
+    def process(self, row, rules, context):
+        self.seen.value += 1
+        yield {"n": self.seen.value}
+
+    def on_broadcast(self, row, rules, context):
+        rules["rule"] = row["v"]
+
+
+def _seen(rows):
+    return rows.key_by("v").connect_broadcast("step", rows.broadcast(), Keyless, {"n": int})
+
+
+TYPES_OF_V = {pa.int64(): pl.Int64, pa.float64(): pl.Float64, pa.string(): pl.String, pa.int32(): pl.Int32}
+
+
+def of_type(made, name, dtype):
+    flow = weir.Dataflow("typed")
+    schema = {"k": int, "at": int, "v": dtype}
+    schema |= {"_change": str} if made in (_means, _percentiles) else {}
+    rows = flow.source("rows", weir.JsonLines("/absent", schema=schema, event_time="at"))
+    made(rows).sink("out", weir.Collect())
+    return flow
+
+
+@pytest.mark.parametrize(
+    ("made", "before", "after"),
+    [
+        # The result is a float of either, and the state is not.
+        (_means, int, float),
+        (_percentiles, float, int),
+        # No row before has the other type, but those that wait have.
+        (_over, int, str),
+        (_best, int, float),
+        # The results of the step do not have the key.
+        (_seen, int, str),
+    ],
+)
+def test_state_of_numbers_of_another_type_is_refused(made, before, after, tmp_path):
+    def row(dtype, at):
+        change = {"_change": "insert"} if made in (_means, _percentiles) else {}
+        return {"k": 1, "at": at, "v": dtype(3), **change}
+
+    with testing.start(of_type(made, "v", before)) as job:
+        job.push("rows", [row(before, 1), row(before, 2)])
+        path = job.savepoint(tmp_path / "savepoint")
+    changed = of_type(made, "v", after)
+    with pytest.raises(WeirError, match=r"step 'step.*': .*(start without|give the step another name)"):
+        testing.start(changed, {"rows": [row(after, 3)]}, from_savepoint=path)
+    manifest = CheckpointStore.open_savepoint(str(path)).latest()
+    found = step_changes(changed.build(), manifest, allow_dropped=False)
+    assert any(change.verdict is Verdict.REFUSED for change in found)
+    with testing.start(of_type(made, "v", before), from_savepoint=path) as job:
+        job.push("rows", [row(before, 3)])
+        assert len(job.finish()["out"]) or made in (_means, _percentiles)
 
 
 class Timed(weir.KeyedProcess):

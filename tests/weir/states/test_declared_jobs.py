@@ -211,6 +211,7 @@ def test_a_batch_with_a_key_twice_says_which_value_counts():
     class Twice(weir.KeyedProcess):
         held = weir.ValueState(pl.Int64)
         seen = weir.ListState(pl.Int64)
+        single = weir.ValueState(pl.Float32)
 
         def process_batch(self, batch, context):
             keys = context.keys(batch)
@@ -226,6 +227,8 @@ def test_a_batch_with_a_key_twice_says_which_value_counts():
                 _ = self.held.value
             with pytest.raises(TypeError, match="put was given Float64, it is declared as int64"):
                 self.held.put(keys.distinct, [0.5, 1.5])
+            with pytest.raises(ValueError, match="'single': a number is out of range for float32"):
+                self.single.put(keys.distinct, [0.5, 1e39])
             self.held.put(keys.distinct, [None, 4])
             told.append(self.held.get(keys).to_list())
             return ()

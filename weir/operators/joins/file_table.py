@@ -1,4 +1,7 @@
-"""Tables in files that rows look up: read by Polars, whole where they are small, else searched for keys."""
+"""Tables in files that rows look up: whole where they are small, else searched for keys.
+
+Lines of text are read as by sources (``text_table``), all else by Polars.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,9 @@ import polars as pl
 import pyarrow as pa
 
 from weir.errors import InputError
+from weir.operators.joins.text_table import TextTable
+from weir.operators.sources.files.input_files import is_found, is_part
+from weir.rows.schemas import is_widened_by
 from weir.specs.lookup_joins import FileTableSpec
 
 #: A table of at most so many bytes on disk is held in memory, if it is not larger than four times as much there.
@@ -28,8 +34,13 @@ class FileTableReader:
         self._types = {name: types[name] for name in columns}
         self._target = pa.schema([spec.schema.field(name).with_nullable(True) for name in columns])
         #: What its files were, and the table: where it is small its rows, else how they are read.
-        self._opened: tuple[_Signature, pl.DataFrame | pl.LazyFrame] | None = None
-        self._errors: tuple[type[Exception], ...] = (OSError, pl.exceptions.PolarsError)
+        self._opened: tuple[_Signature, pl.DataFrame | pl.LazyFrame | TextTable] | None = None
+        # A damaged file may make Polars panic.
+        self._errors: tuple[type[BaseException], ...] = (
+            OSError,
+            pl.exceptions.PolarsError,
+            pl.exceptions.PanicException,
+        )
         self._delta: tuple[str, int, int] | None = None
         if spec.format == "delta":
             self._errors = (*self._errors, _delta_error(step))
@@ -45,21 +56,25 @@ class FileTableReader:
         wanted = pl.DataFrame(pa.Table.from_batches([keys]))
         try:
             table = self._table()
-            if isinstance(table, pl.LazyFrame):
-                # While it is read: else all of a large table would be in memory before the join.
-                table = table.filter([pl.col(name).is_in(wanted[name].implode()) for name in self._keys])
-            found = (
-                table.lazy().join(wanted.lazy(), on=self._keys, how="semi", maintain_order="left").collect()
-            )
+            if isinstance(table, TextTable):
+                found = pl.concat([self._of_keys(frame, wanted) for frame in table.frames()])
+            else:
+                if isinstance(table, pl.LazyFrame):
+                    # While it is read: else all of a large table would be in memory before the join.
+                    table = table.filter([pl.col(name).is_in(wanted[name].implode()) for name in self._keys])
+                found = self._of_keys(table, wanted)
         except self._errors as error:
             raise self._error(error) from error
         return found.to_arrow().cast(self._target)
+
+    def _of_keys(self, rows: pl.DataFrame | pl.LazyFrame, wanted: pl.DataFrame) -> pl.DataFrame:
+        return rows.lazy().join(wanted.lazy(), on=self._keys, how="semi", maintain_order="left").collect()
 
     def close(self) -> None:
         """Let go of what is held."""
         self._opened = None
 
-    def _table(self) -> pl.DataFrame | pl.LazyFrame:
+    def _table(self) -> pl.DataFrame | pl.LazyFrame | TextTable:
         """The table's columns that are read."""
         signature = self._signed()
         if self._opened is None or self._opened[0] != signature:
@@ -67,23 +82,45 @@ class FileTableReader:
             self._opened = signature, self._read(signature)
         return self._opened[1]
 
-    def _read(self, signature: _Signature) -> pl.DataFrame | pl.LazyFrame:
-        columns = [pl.col(name).cast(dtype) for name, dtype in self._types.items()]
-        lazy = self._scanned(signature).select(columns)
-        if sum(size for *_, size in signature) > _HELD_BYTES_MAX:
+    def _read(self, signature: _Signature) -> pl.DataFrame | pl.LazyFrame | TextTable:
+        is_small = sum(size for *_, size in signature) <= _HELD_BYTES_MAX
+        if self._spec.format in ("csv", "json"):
+            schema = pa.schema([self._spec.schema.field(name) for name in self._columns])
+            text = TextTable([path for path, *_ in signature], self._spec, schema, self._step)
+            held = text.held(4 * _HELD_BYTES_MAX) if is_small else None
+            return text if held is None else held
+        lazy = self._scanned(signature)
+        self._check_types(lazy.collect_schema())
+        lazy = lazy.select([pl.col(name).cast(dtype) for name, dtype in self._types.items()])
+        if not is_small:
             return lazy
         frame = lazy.collect()
         return frame if frame.estimated_size() <= 4 * _HELD_BYTES_MAX else lazy
+
+    def _check_types(self, found: pl.Schema) -> None:
+        """Refuse columns that a cast would change without a word: Polars cuts digits off, and takes times for others.
+
+        Raises:
+            InputError: a column is of a type that the declared one does not hold.
+        """
+        for name in self._columns:
+            if name not in found:
+                raise InputError(
+                    f"step {self._step!r}: {self._spec.shown} has no column {name!r}, only {', '.join(found.names())}; "
+                    "correct the table's schema or the file"
+                )
+            actual = pl.DataFrame(schema={name: found[name]}).to_arrow().schema.field(name).type
+            wanted = self._spec.schema.field(name).type
+            if not is_widened_by(actual, wanted):
+                raise InputError(
+                    f"step {self._step!r}: column {name!r} of {self._spec.shown} is {actual}, the table's schema says "
+                    f"{wanted}, and that does not hold every such value: correct the schema or the file"
+                )
 
     def _scanned(self, signature: _Signature) -> pl.LazyFrame:
         paths, kind = [path for path, *_ in signature], self._spec.format
         if kind == "delta":
             return pl.scan_delta(self._spec.path)
-        if kind == "csv":
-            return pl.scan_csv(paths, schema_overrides=self._types, infer_schema=False, glob=False)
-        if kind == "json":
-            # It has no glob=.
-            return pl.scan_ndjson([glob.escape(path) for path in paths], schema_overrides=self._types)
         return pl.scan_ipc(paths, glob=False) if kind == "arrow" else pl.scan_parquet(paths, glob=False)
 
     def _signed(self) -> _Signature:
@@ -119,14 +156,14 @@ class FileTableReader:
 
     def _files(self, base: Path) -> list[Path]:
         if base.is_dir():
-            found = sorted(base.rglob("*"))
+            # What is not there yet lies below _temporary.
+            named = [each for each in base.rglob("*") if all(map(is_part, each.relative_to(base).parts))]
         elif glob.has_magic(self._spec.path):
-            found = [Path(each) for each in sorted(glob.glob(self._spec.path, recursive=True))]
+            matches = glob.glob(self._spec.path, recursive=True)
+            named = [Path(each) for each in matches if is_found(each, self._spec.path)]
         else:
-            found = [base]
-        if found == [base]:
-            return found
-        return [each for each in found if each.is_file() and each.name[0] not in "._"]
+            return [base]
+        return sorted(each for each in named if each.is_file())
 
     def _error(self, error: BaseException) -> InputError:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)

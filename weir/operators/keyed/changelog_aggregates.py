@@ -56,8 +56,12 @@ class ChangelogAggregateOperator(Operator):
         self._set_sums([False] * len(spec.aggregates))
         self._conditions = Conditions(spec.aggregates)
 
-    def _codec_of(self, schema: pa.Schema) -> dict[str, Json]:
-        return {
+    def _codec_of(self, context: OperatorContext) -> dict[str, Json]:
+        schema, given = context.schema, context.input_schema
+        assert schema is not None
+        # A mean is a float of whichever numbers it is made: their sum is kept as they are.
+        numbers = {} if given is None else {"numbers": _number_forms(self._spec.aggregates, given)}
+        return numbers | {
             "keys": [[name, arrow_form(schema.field(name).type)] for name in self._spec.key_columns],
             "aggregates": [
                 [
@@ -69,18 +73,24 @@ class ChangelogAggregateOperator(Operator):
                 for each in self._spec.aggregates
             ],
             "outputs": [each.output for each in self._spec.aggregates],
+            # What was told is taken back as it was.
+            "told": [[each.function, *each.parameters] for each in self._spec.aggregates],
         }
 
     def check_restored(self, context: OperatorContext) -> None:
         """See :class:`Operator`."""
         assert context.schema is not None
-        needed = self._codec_of(context.schema)
+        needed = self._codec_of(context)
         for value in kept_snapshots(context, self._spec.kind).values():
-            stored = value["codec"]
+            stored, wanted = value["codec"], needed
+            for part in ("numbers", "told"):
+                if part not in stored or part not in needed:
+                    # Older checkpoints do not say.
+                    stored, wanted = ({**codec, part: None} for codec in (stored, wanted))
             # Older checkpoints have no names, and conditions as a version of Polars showed them.
-            is_same = stored == needed if "outputs" in stored else stored == _older(needed, self._spec)
+            is_same = stored == (wanted if "outputs" in stored else _older(wanted, self._spec))
             if not is_same:
-                then, now = differing(stored, needed)
+                then, now = differing(stored, wanted)
                 raise StateMismatchError(
                     f"step {context.operator_name!r}: the checkpoint's aggregates are of {then}, the job now needs "
                     f"{now}; write them as they were and in the same order, start without the checkpoint, or "
@@ -97,7 +107,7 @@ class ChangelogAggregateOperator(Operator):
         assert context.schema is not None
         self._fields = [context.schema.field(each.output) for each in self._spec.aggregates]
         self.check_restored(context)
-        self._codec = self._codec_of(context.schema)
+        self._codec = self._codec_of(context)
         self._table: ValueTable = declared_tables(context).values("totals")
         self._max_parallelism = context.max_parallelism
 
@@ -275,7 +285,7 @@ def _older(codec: dict[str, Json], spec: ChangelogAggregateSpec) -> dict[str, Js
         [*told[:3], str(each.condition)]
         for told, each in zip(codec["aggregates"], spec.aggregates, strict=True)
     ]
-    return {"keys": codec["keys"], "aggregates": shown}
+    return {name: codec[name] for name in codec if name != "outputs"} | {"aggregates": shown}
 
 
 def _float_columns(aggregates: Sequence[Aggregate], schema: pa.Schema) -> list[bool]:
@@ -283,6 +293,15 @@ def _float_columns(aggregates: Sequence[Aggregate], schema: pa.Schema) -> list[b
     return [
         each.column is not None and pa.types.is_floating(schema.field(each.column).type)
         for each in aggregates
+    ]
+
+
+def _number_forms(aggregates: Sequence[Aggregate], schema: pa.Schema) -> list[Json]:
+    """Return as which numbers the values of each are kept; null where only their number counts."""
+    forms = zip(aggregates, _float_columns(aggregates, schema), strict=True)
+    return [
+        None if each.function in ("count", "quantile") else "float64" if is_float else "int64"
+        for each, is_float in forms
     ]
 
 

@@ -12,9 +12,12 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from weir.errors import WeirError
 from weir.specs.over import OverColumn, OverFunction
 
 _INT64 = np.iinfo(np.int64)
+#: Integers wrap around: floats of the same sums are farther away then, and nearer otherwise.
+_WRAPPED = 2.0**62
 
 
 class Values(NamedTuple):
@@ -34,7 +37,11 @@ class Running(NamedTuple):
 
 
 def values_of(column: pa.Array | None, count: int) -> Values:
-    """A column as numbers; None: of ``count`` rows, which count whatever is in them."""
+    """A column as numbers; None: of ``count`` rows, which count whatever is in them.
+
+    Raises:
+        WeirError: an integer does not fit 64 bits; the message does not say which column.
+    """
     if column is None:
         return Values(np.ones(count, dtype=np.int64), np.ones(count, dtype=np.bool_))
     valid = column.is_valid().to_numpy(zero_copy_only=False)
@@ -45,8 +52,11 @@ def values_of(column: pa.Array | None, count: int) -> Values:
     if not pa.types.is_integer(column.type):
         # Only whether it is there counts.
         return Values(np.ones(len(column), dtype=np.int64), valid)
-    plain = column.fill_null(0).to_numpy(zero_copy_only=False)
-    return Values(plain.astype(np.int64), valid)
+    try:
+        plain = column.fill_null(0).cast(pa.int64())
+    except pa.ArrowInvalid as error:
+        raise WeirError(f"{error}; cast the column to float64 first") from error
+    return Values(plain.to_numpy(), valid)
 
 
 def column_of(numbers: np.ndarray, valid: np.ndarray, dtype: pa.DataType) -> pa.Array:
@@ -76,15 +86,25 @@ def range_starts(keys: np.ndarray, times: np.ndarray, before: int) -> np.ndarray
 
 
 def framed(function: OverFunction, values: Values, starts: np.ndarray, stops: np.ndarray) -> Running:
-    """An aggregate of each row's frame, ``starts <= row < stops``; none is empty."""
+    """An aggregate of each row's frame, ``starts <= row < stops``; none is empty.
+
+    Raises:
+        WeirError: a sum of integers passes 64 bits; the message does not say of which column.
+    """
     counts = np.concatenate([[0], np.cumsum(values.valid)])
     count = counts[stops] - counts[starts]
     numbers = values.numbers
     if function == "count":
         return Running(count, count)
     if function in ("sum", "mean") and numbers.dtype == np.int64:
-        sums = np.concatenate([[0], np.cumsum(np.where(values.valid, numbers, 0))])
-        return Running(sums[stops] - sums[starts], count)
+        counted = np.where(values.valid, numbers, 0)
+        sums = np.concatenate([[0], np.cumsum(counted)])
+        found = sums[stops] - sums[starts]
+        if _may_wrap(counted, int(count.max(initial=0))):
+            bounds = np.stack([starts, stops], axis=1).ravel()
+            about = np.add.reduceat(np.append(counted.astype(np.float64), 0.0), bounds)[::2]
+            _check_wrapped(found, about)
+        return Running(found, count)
     nothing: int | float = 0
     ufunc: np.ufunc = np.add
     if function in ("min", "max"):
@@ -108,6 +128,9 @@ def running(
         keys: of the rows; int64, ascending.
         carried: what the aggregate was of the rows before these,
         carried_keys: of which keys.
+
+    Raises:
+        WeirError: a sum of integers passes 64 bits; the message does not say of which column.
     """
     of = np.concatenate([carried_keys, keys])
     order = np.argsort(of, kind="stable")
@@ -125,7 +148,22 @@ def running(
     else:
         made = value.fill_null(0).cum_sum()
     told = frame.select(made.over("key").fill_null(0).alias("value"), pl.col("count").cum_sum().over("key"))
+    is_whole_sum = function in ("sum", "mean") and numbers.dtype == np.int64
+    if is_whole_sum and _may_wrap(np.where(valid, numbers, 0), len(numbers)):
+        about = frame.select(value.cast(pl.Float64).fill_null(0).cum_sum().over("key")).to_series()
+        _check_wrapped(told["value"].to_numpy(), about.to_numpy())
     return Running(told["value"].to_numpy()[is_row], told["count"].to_numpy()[is_row])
+
+
+def _may_wrap(numbers: np.ndarray, count: int) -> bool:
+    """Whether sums of so many of these integers may pass 64 bits."""
+    return bool(np.abs(numbers.astype(np.float64)).max(initial=0) * count >= _WRAPPED)
+
+
+def _check_wrapped(sums: np.ndarray, about: np.ndarray) -> None:
+    """Refuse sums of integers that have wrapped around; ``about`` has the same ones of floats."""
+    if (np.abs(sums.astype(np.float64) - about) > _WRAPPED).any():
+        raise WeirError("a sum passes 64 bits; cast the column to float64 first")
 
 
 def told(each: OverColumn, found: Running, dtype: pa.DataType) -> pa.Array:

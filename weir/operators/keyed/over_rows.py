@@ -11,8 +11,8 @@ counted.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, replace
 
 import numpy as np
 import polars as pl
@@ -20,11 +20,12 @@ import pyarrow as pa
 
 from weir.author.keyed_rows import declared_tables, row_hashes
 from weir.author.operator import Json, Operator, OperatorContext
+from weir.errors import WeirError
 from weir.keys import hashing as weir_keys
 from weir.operators.keyed import over_frames
 from weir.operators.keyed.over_frames import Running
 from weir.operators.keyed.row_ranks import row_ranks
-from weir.operators.keyed.state_codec import check_row_codecs, keyed_snapshot
+from weir.operators.keyed.state_codec import check_row_codecs, kept_snapshots, key_forms, keyed_snapshot
 from weir.operators.time_order import TimeOrder
 from weir.rows import row_watermarks
 from weir.rows.records import (
@@ -58,6 +59,7 @@ class OverOperator(Operator):
             (each.preceding or 0 for each in spec.columns if each.frame == "range"), default=-1
         )
         self._names = spec.looked_at
+        self._outputs = {each.output for each in spec.columns}
         self._watermark_ms = WATERMARK_MIN_MS
         #: Dropped; metrics have it.
         self.late_rows = 0
@@ -71,6 +73,11 @@ class OverOperator(Operator):
         spec = self._spec
         return {
             "keys": list(spec.key_columns),
+            "key_forms": key_forms(schema, spec.key_columns),
+            # Rows that wait have all columns.
+            "types": {
+                field.name: arrow_form(field.type) for field in schema if field.name not in self._outputs
+            },
             "order": [spec.time, *(asdict(each) for each in spec.order)],
             "columns": [
                 [*asdict(each).values(), arrow_form(schema.field(each.output).type)] for each in spec.columns
@@ -81,7 +88,17 @@ class OverOperator(Operator):
     def check_restored(self, context: OperatorContext) -> None:
         """Refuse the state of other columns; see :class:`Operator`."""
         assert context.schema is not None
-        check_row_codecs(context, self._spec.kind, self._codec_of(context.schema))
+        needed = self._codec_of(context.schema)
+        types: Mapping[str, Json] = needed["types"]
+        kept: dict[int, Json] = {}
+        for index, value in kept_snapshots(context, self._spec.kind).items():
+            codec: dict[str, Json] = value["codec"]
+            # Older checkpoints do not say of which types keys and rows that wait are.
+            stored: Mapping[str, Json] = codec.get("types", types)
+            had = {name: stored.get(name) for name in types}
+            told = {"key_forms": needed["key_forms"], **codec, "types": had}
+            kept[index] = {**value, "codec": told}
+        check_row_codecs(replace(context, restored=kept), self._spec.kind, needed)
 
     def open(self, context: OperatorContext) -> None:
         """Open the states.
@@ -92,6 +109,7 @@ class OverOperator(Operator):
         schema = context.schema
         assert schema is not None
         self.check_restored(context)
+        self._step = context.operator_name
         self._schema = schema
         self._codec = self._codec_of(schema)
         self._types = self._spec.kept_types(schema)
@@ -216,26 +234,26 @@ class OverOperator(Operator):
         made, carried = list[pa.Array](), list[Running]()
         for each in self._spec.columns:
             dtype = self._schema.field(each.output).type
-            if each.function == "lag":
-                made.append(
-                    _lagged(both[str(each.column)], keys, each.preceding or 0).filter(pa.array(is_new))
-                )
-            elif each.is_unbounded:
-                at = len(self._names) + 2 * len(carried)
-                values = over_frames.values_of(
-                    None if each.column is None else rows.column(each.column), rows.num_rows
-                )
-                before, of = _carried(stored, old[at : at + 2])
-                found = over_frames.running(each.function, values, of_row, before, of)
-                carried.append(found)
-                if each.frame == "range":
-                    found = Running(found.numbers[stops - 1], found.counts[stops - 1])
-                made.append(over_frames.told(each, found, dtype))
-            else:
-                values = over_frames.values_of(None if each.column is None else both[each.column], len(keys))
-                made.append(
-                    over_frames.told(each, self._framed(each, values, keys, times, is_new, stops), dtype)
-                )
+            try:
+                if each.function == "lag":
+                    lagged = _lagged(both[str(each.column)], keys, each.preceding or 0)
+                    made.append(lagged.filter(pa.array(is_new)))
+                elif each.is_unbounded:
+                    at = len(self._names) + 2 * len(carried)
+                    before = _carried(stored, old[at : at + 2])
+                    found, at_peers = _running(each, rows, of_row, before, stops)
+                    carried.append(found)
+                    made.append(over_frames.told(each, at_peers, dtype))
+                else:
+                    column = None if each.column is None else both[each.column]
+                    values = over_frames.values_of(column, len(keys))
+                    made.append(
+                        over_frames.told(each, self._framed(each, values, keys, times, is_new, stops), dtype)
+                    )
+            except WeirError as error:
+                raise WeirError(
+                    f"step {self._step!r}: {each.output!r} ({each.function} of {each.column!r}): {error}"
+                ) from error
         self._keep(state_keys, stored, old, keys, order, rows, carried)
         return made
 
@@ -327,6 +345,21 @@ def _carried(stored: StoredRows, columns: list[pa.Array]) -> tuple[Running, np.n
     last = pa.array((stored.firsts + stored.counts - 1)[keys])
     numbers, count = (column.take(last).to_numpy(zero_copy_only=False) for column in columns)
     return Running(numbers, count), keys
+
+
+def _running(
+    each: OverColumn,
+    rows: pa.RecordBatch,
+    of_row: np.ndarray,
+    before: tuple[Running, np.ndarray],
+    stops: np.ndarray,
+) -> tuple[Running, Running]:
+    """An aggregate of all rows before, up to each row, and as it is told; ``before`` of :func:`_carried`."""
+    values = over_frames.values_of(None if each.column is None else rows.column(each.column), rows.num_rows)
+    found = over_frames.running(each.function, values, of_row, *before)
+    if each.frame == "range":
+        return found, Running(found.numbers[stops - 1], found.counts[stops - 1])
+    return found, found
 
 
 def _peer_stops(keys: np.ndarray, times_ms: np.ndarray, ranks: np.ndarray) -> np.ndarray:

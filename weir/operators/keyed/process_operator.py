@@ -98,7 +98,7 @@ class KeyedProcessOperator(UserStep, InTimeOperator, TimedOperator):
 
     def check_restored(self, context: OperatorContext) -> None:
         """See :class:`Operator`."""
-        needed = self._codec() | {"key_forms": key_forms(context.schema, self._spec.key_columns)}
+        needed = self._codec() | {"key_forms": key_forms(_with_keys(context), self._spec.key_columns)}
         for value in kept_snapshots(context, self._spec.kind).values():
             if self._is_by_key(value["codec"]):
                 check_key_columns(context.operator_name, value["codec"], needed)
@@ -116,7 +116,7 @@ class KeyedProcessOperator(UserStep, InTimeOperator, TimedOperator):
         """
         self.check_restored(context)
         kept = kept_snapshots(context, self._spec.kind)
-        self._key_forms = key_forms(context.schema, self._spec.key_columns)
+        self._key_forms = key_forms(_with_keys(context), self._spec.key_columns)
         self._times.restore(context, kept.values())
         cursor = Cursor()
         handles: dict[str, Handle] = {}
@@ -293,3 +293,8 @@ class KeyedProcessOperator(UserStep, InTimeOperator, TimedOperator):
         """Close the user's operator, if it was opened."""
         if self._is_open:
             self._user.close()
+
+
+def _with_keys(context: OperatorContext) -> pa.Schema | None:
+    """A schema with the key columns: what authors' code returns need not have them."""
+    return context.schema if context.input_schema is None else context.input_schema

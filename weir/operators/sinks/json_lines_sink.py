@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import polars as pl
 import pyarrow as pa
 
+from weir.errors import InputError
 from weir.rows.frames import frame_of
 from weir.rows.records import user_columns
 
@@ -21,37 +24,92 @@ def json_lines(batch: pa.RecordBatch) -> bytes:
 
 def with_whole_minutes(frame: pl.DataFrame) -> pl.DataFrame:
     """Times of zones that were not whole minutes from UTC then, as before 1900, in UTC: texts leave seconds out."""
-    odd = []
-    for name, dtype in frame.schema.items():
-        if not isinstance(dtype, pl.Datetime) or dtype.time_zone in (None, "UTC"):
-            continue
-        times = frame.get_column(name)
-        first_s = times.dt.epoch("s").min()
-        if not isinstance(first_s, int) or first_s > _WHOLE_FROM_S:
-            continue
-        ahead_s = (times.dt.base_utc_offset() + times.dt.dst_offset()).dt.total_seconds()
-        if (ahead_s % 60 != 0).any():
-            odd.append(pl.col(name).dt.convert_time_zone("UTC"))
+    odd = [
+        _changed(pl.col(name), dtype, _has_zone, _in_utc).alias(name)
+        for name, dtype in frame.schema.items()
+        if _has(dtype, _has_zone) and _is_odd(frame.get_column(name))
+    ]
     return frame.with_columns(odd) if odd else frame
 
 
+def _has_zone(dtype: pl.DataType) -> bool:
+    return isinstance(dtype, pl.Datetime) and dtype.time_zone not in (None, "UTC")
+
+
+def _in_utc(times: pl.Expr) -> pl.Expr:
+    return times.dt.convert_time_zone("UTC")
+
+
+def _is_odd(values: pl.Series) -> bool:
+    """Whether some of these times, also within lists and structs, lie seconds beside a minute from UTC."""
+    dtype = values.dtype
+    if isinstance(dtype, pl.Struct):
+        fields = [field.name for field in dtype.fields if _has(_inner(field), _has_zone)]
+        return any(_is_odd(values.struct.field(name)) for name in fields)
+    if isinstance(dtype, pl.List | pl.Array):
+        return _is_odd(values.explode())
+    odd = odd_times(values)
+    return odd is not None and bool(odd.any())
+
+
+def odd_times(times: pl.Series) -> pl.Series | None:
+    """Which times of a zone lie seconds beside a minute from UTC; None: none does."""
+    first_s = times.dt.epoch("s").min()
+    if not isinstance(first_s, int) or first_s > _WHOLE_FROM_S:
+        return None
+    ahead_s = (times.dt.base_utc_offset() + times.dt.dst_offset()).dt.total_seconds()
+    return (ahead_s % 60 != 0).fill_null(False)
+
+
 def frame_lines(frame: pl.DataFrame) -> bytes:
-    """The rows of a frame, one JSON object a line."""
-    frame = with_whole_minutes(frame)
-    texts = [
-        _text(pl.col(name), dtype).alias(name) for name, dtype in frame.schema.items() if _has_bytes(dtype)
-    ]
+    """The rows of a frame, one JSON object a line.
+
+    Raises:
+        InputError: see :func:`naming_years`.
+    """
     out = io.BytesIO()
-    frame.with_columns(texts).write_ndjson(out)
+    with naming_years():
+        frame = with_whole_minutes(frame)
+        texts = [
+            _changed(pl.col(name), dtype, _is_bytes, _text).alias(name)
+            for name, dtype in frame.schema.items()
+            if _has(dtype, _is_bytes)
+        ]
+        frame.with_columns(texts).write_ndjson(out)
     return out.getvalue()
 
 
-def _has_bytes(dtype: pl.DataType) -> bool:
-    if isinstance(dtype, pl.List | pl.Array):
-        return _has_bytes(_inner(dtype))
-    if isinstance(dtype, pl.Struct):
-        return any(_has_bytes(_inner(field)) for field in dtype.fields)
+@contextmanager
+def naming_years() -> Iterator[None]:
+    """Write dates and times as texts.
+
+    Raises:
+        InputError: Polars panics at one that is too far away.
+    """
+    try:
+        yield
+    except pl.exceptions.PanicException as error:
+        raise InputError(
+            "a date or time cannot be written as a text, since its year is beyond 262,000; filter such rows out "
+            "before the sink, or write Parquet"
+        ) from error
+
+
+def _is_bytes(dtype: pl.DataType) -> bool:
     return dtype == pl.Binary
+
+
+def _text(values: pl.Expr) -> pl.Expr:
+    return values.bin.encode("base64")
+
+
+def _has(dtype: pl.DataType, is_wanted: Callable[[pl.DataType], bool]) -> bool:
+    """Whether a type is wanted, or one within its lists and structs."""
+    if isinstance(dtype, pl.List | pl.Array):
+        return _has(_inner(dtype), is_wanted)
+    if isinstance(dtype, pl.Struct):
+        return any(_has(_inner(field), is_wanted) for field in dtype.fields)
+    return is_wanted(dtype)
 
 
 def _inner(dtype: pl.List | pl.Array | pl.Field) -> pl.DataType:
@@ -59,17 +117,23 @@ def _inner(dtype: pl.List | pl.Array | pl.Field) -> pl.DataType:
     return found() if isinstance(found, type) else found
 
 
-def _text(values: pl.Expr, dtype: pl.DataType) -> pl.Expr:
-    """The same values with texts for bytes, in lists and structs too."""
-    if not _has_bytes(dtype):
+def _changed(
+    values: pl.Expr,
+    dtype: pl.DataType,
+    is_wanted: Callable[[pl.DataType], bool],
+    change: Callable[[pl.Expr], pl.Expr],
+) -> pl.Expr:
+    """The same values with those of the wanted types changed, in lists and structs too."""
+    if not _has(dtype, is_wanted):
         return values
     if isinstance(dtype, pl.Array):
-        return values.arr.to_list().list.eval(_text(pl.element(), _inner(dtype)))
+        values, dtype = values.arr.to_list(), pl.List(dtype.inner)
     if isinstance(dtype, pl.List):
-        return values.list.eval(_text(pl.element(), _inner(dtype)))
+        return values.list.eval(_changed(pl.element(), _inner(dtype), is_wanted, change))
     if isinstance(dtype, pl.Struct):
         fields = [
-            _text(values.struct.field(field.name), _inner(field)).alias(field.name) for field in dtype.fields
+            _changed(values.struct.field(field.name), _inner(field), is_wanted, change).alias(field.name)
+            for field in dtype.fields
         ]
         return pl.when(values.is_not_null()).then(pl.struct(fields))
-    return values.bin.encode("base64")
+    return change(values)

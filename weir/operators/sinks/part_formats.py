@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from weir.operators.sinks.json_lines_sink import frame_lines, with_whole_minutes
+from weir.operators.sinks.json_lines_sink import frame_lines, naming_years, with_whole_minutes
 from weir.rows.frames import frame_of
 from weir.rows.records import batch_bytes
 from weir.specs import CsvSinkSpec, FileSinkSpec, JsonLinesSinkSpec, ParquetSinkSpec
@@ -140,7 +140,9 @@ class CsvPart(_TextPart):
 
     def _encode(self, frame: pl.DataFrame) -> bytes:
         out = io.BytesIO()
-        with_whole_minutes(frame).write_csv(out, separator=self._separator, include_header=not self._is_begun)
+        with naming_years():
+            frame = with_whole_minutes(frame)
+            frame.write_csv(out, separator=self._separator, include_header=not self._is_begun)
         self._is_begun = True
         return out.getvalue()
 

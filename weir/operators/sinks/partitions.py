@@ -10,6 +10,8 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from weir.operators.sinks.json_lines_sink import odd_times
+
 #: What Hive, Spark, Polars and DuckDB take for a null.
 NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 #: Not escaped, beside letters, digits, ``_``, ``.``, ``-`` and ``~``.
@@ -81,4 +83,10 @@ def _texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
     if pa.types.is_binary(column.type):
         values = [None if value is None else value.hex() for value in column.to_pylist()]
         return pa.chunked_array([pa.array(values, pa.string())])
+    if pa.types.is_timestamp(column.type) and column.type.tz is not None:
+        odd = odd_times(pl.Series(column))
+        if odd is not None:
+            # Texts leave out seconds beside a minute, as zones had them before 1900. Others keep their folders.
+            in_utc = pc.cast(column.cast(pa.timestamp(column.type.unit, "UTC")), pa.string())
+            return pc.if_else(pa.chunked_array([odd.to_arrow()]), in_utc, pc.cast(column, pa.string()))
     return pc.cast(column, pa.string())

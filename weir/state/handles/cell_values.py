@@ -179,10 +179,13 @@ class CellHandle(ValueHandle):
                 raise TypeError(
                     f"state {self.name!r}: put was given {series.dtype}, it is declared as {self._type}"
                 )
+            given = series
             try:
                 series = series.cast(dtype, strict=True)
             except pl.exceptions.PolarsError as error:
                 raise ValueError(f"state {self.name!r}: {error}") from error
+            if floats and (series.is_infinite() & given.cast(pl.Float64).is_finite()).any():
+                raise ValueError(f"state {self.name!r}: a number is out of range for {self._type}")
         # Methods of series that Polars carries out as queries take 0.1 ms each, more than all else of a small batch.
         plain = series.to_physical() if series.dtype.is_temporal() else series
         if series.null_count():

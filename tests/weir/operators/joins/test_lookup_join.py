@@ -1,7 +1,9 @@
 """Joins with tables outside: files and Cassandra, against plain Python; the cache, changes of the table, errors."""
 
+import datetime as dt
 import random
 import secrets
+from decimal import Decimal
 
 import deltalake
 import numpy as np
@@ -230,6 +232,16 @@ def test_the_cache_holds_no_more_bytes_than_it_may(tmp_path, asked, monkeypatch)
         ({"path": "x.parquet", "schema": {"id": float}}, {"auction": "id"}, "floating"),
         ({"path": "x.txt", "schema": {"id": int}}, {"auction": "id"}, "nothing says what the files"),
         ({"path": "x.csv", "schema": {"id": int}, "format": "xml"}, {"auction": "id"}, "format is 'xml'"),
+        (
+            {"path": "x.csv", "schema": {"id": int, "t": pl.Time}},
+            {"auction": "id"},
+            "a field of CSV cannot be time64",
+        ),
+        (
+            {"path": "x.json", "schema": {"id": int, "t": pl.Time}},
+            {"auction": "id"},
+            "a value of JSON cannot be time64",
+        ),
         ({"path": "x.csv", "schema": {"id": int, "at": int}}, "at", None),
     ],
 )
@@ -258,8 +270,10 @@ def test_what_cannot_be_joined_is_refused():
     ("content", "message"),
     [
         (None, r"table .*table.csv cannot be read: No such file"),
-        ("id,who\n1,\n", r"column 'who' of table .*table.csv has a null; declare it as weir.Nullable"),
-        ("id,who\nx,y\n", r"table .*table.csv cannot be read: could not parse"),
+        ("id,who\n1,\n", r"table .*table.csv cannot be read: .*at byte 7: field who is null$"),
+        ("id,who\nx,y\n", r"table .*table.csv cannot be read: .*field id is not of type int64$"),
+        # Polars takes what a record lacks for null.
+        ("id,who\n1\n", r"table .*table.csv cannot be read: .*the record has 1 field, not 2$"),
         ("id\n1\n", r"table .*table.csv cannot be read: .*who"),
     ],
 )
@@ -270,6 +284,82 @@ def test_a_table_that_is_wrong_is_named(content, message, tmp_path):
     table = weir.FileTable(str(path), schema={"id": int, "who": str})
     with pytest.raises(InputError, match=f"^step 'named': {message}"):
         testing.run(flow_of(table, {"auction": "id"}), {"bids": [{"auction": 1, "who": None, "at": 0}]})
+
+
+def looked_up(path, dtype, **more):
+    """What the table has of key 1, in a column ``v``."""
+    table = weir.FileTable(str(path), schema={"id": int, "v": weir.Nullable(dtype)}, **more)
+    found = testing.run(flow_of(table, {"auction": "id"}), {"bids": [{"auction": 1, "who": None, "at": 0}]})
+    return found["out"].to_polars()["v"].to_list()
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype"),
+    [
+        # Polars casts make 1, minutes later or earlier, 0.1 s, inf and 1.23 of these.
+        (pl.Series([1.5]), int),
+        (pl.Series([dt.datetime(2026, 7, 1)]), pl.Datetime("us", "Europe/Berlin")),
+        (pl.Series([dt.datetime(2026, 7, 1)]).dt.replace_time_zone("Europe/Berlin"), pl.Datetime("us")),
+        (pl.Series([dt.datetime(2026, 7, 1, 0, 0, 0, 123_456)]), pl.Datetime("ms")),
+        (pl.Series([1e300]), pl.Float32),
+        (pl.Series(["1.239"]).cast(pl.Decimal(10, 3)), pl.Decimal(10, 2)),
+        (pl.Series([[1.5]]), pl.List(pl.Int64)),
+        (pl.Series([7]), bool),
+        (pl.Series([7]), str),
+    ],
+)
+def test_a_type_that_does_not_hold_what_files_have_is_refused(values, dtype, tmp_path):
+    path = tmp_path / "table.parquet"
+    pl.DataFrame({"id": [1], "v": values}).write_parquet(path)
+    with pytest.raises(
+        InputError, match=r"^step 'named': column 'v' of table .* is .*, the table's schema says .*: correct"
+    ):
+        looked_up(path, dtype)
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype"),
+    [
+        (pl.Series([7], dtype=pl.Int16), int),
+        (pl.Series([1.5], dtype=pl.Float32), float),
+        (pl.Series([dt.datetime(2026, 7, 1)], dtype=pl.Datetime("ms")), pl.Datetime("us")),
+        (pl.Series(["a"], dtype=pl.Categorical), str),
+    ],
+)
+def test_a_wider_type_holds_what_files_have(values, dtype, tmp_path):
+    pl.DataFrame({"id": [1], "v": values}).write_ipc(tmp_path / "table.arrow")
+    assert looked_up(tmp_path / "table.arrow", dtype) == values.to_list()
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "dtype"),
+    [
+        # Polars reads 1 February, infinity, and gives up the whole process's thread.
+        ("id,v\n1,01/02/2026\n", "csv", pl.Date),
+        ("id,v\n1,1e39\n", "csv", pl.Float32),
+        ('{"id": 1, "v": 1e39}\n', "json", pl.Float32),
+        ('{"id": 1, "v": 300}\n', "json", pl.Int8),
+        ('{"id": 1, "v": 7}\n', "json", str),
+    ],
+)
+@pytest.mark.parametrize("is_held", [True, False])
+def test_texts_are_read_as_by_sources(text, kind, dtype, is_held, tmp_path, monkeypatch):
+    if not is_held:
+        monkeypatch.setattr("weir.operators.joins.file_table._HELD_BYTES_MAX", 1)
+    path = tmp_path / "table"
+    path.write_text(text)
+    with pytest.raises(InputError, match=r"^step 'named': table .* cannot be read: .*field v "):
+        looked_up(path, dtype, format=kind)
+    path.write_text('{"v": 12.5, "id": 1}\n' if kind == "json" else "v,id\n12.5,1\n")
+    assert looked_up(path, pl.Decimal(10, 2), format=kind) == [Decimal("12.50")]
+
+
+@pytest.mark.parametrize("pattern", ["", "/**/*.csv"])
+def test_what_others_are_about_to_write_is_no_part(pattern, tmp_path):
+    for folder in ("", "_temporary/0", ".tmp"):
+        (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+        (tmp_path / folder / "part.csv").write_text("id,v\n1,7\n")
+    assert looked_up(f"{tmp_path}{pattern}", int, format="csv") == [7]
 
 
 @pytest.mark.service

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import datetime as dt
 import json
 import random
 
+import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -10,6 +12,7 @@ from tests.effort import cases
 from weir.author.operator import OperatorContext
 from weir.errors import InputError, StateError
 from weir.operators.registry import create_operator
+from weir.operators.sinks.json_lines_sink import frame_lines
 from weir.rows.records import with_system_columns
 from weir.specs import JsonLinesSinkSpec
 
@@ -253,3 +256,29 @@ def test_a_directory_that_is_a_file_is_told_of(tmp_path, below):
     (tmp_path / "out").write_text("mine")
     with pytest.raises(InputError, match=r"out is a file; name a directory$"):
         opened(tmp_path / "out" / below)
+
+
+def test_times_of_zones_that_were_no_whole_minutes_from_utc_are_in_utc_in_lists_and_structs():
+    old, new = dt.datetime(1880, 1, 1), dt.datetime(2026, 1, 1)
+    frame = pl.DataFrame({"t": [old, new]}).with_columns(pl.col("t").dt.replace_time_zone("Europe/Berlin"))
+    frame = frame.select(
+        s=pl.struct("t"),
+        l=pl.concat_list("t", "t"),
+        deep=pl.concat_list(pl.struct(a=pl.concat_list("t"))),
+        new=new,
+    )
+    frame = pl.concat([frame, frame.clear(1)])
+    lines = list(map(json.loads, frame_lines(frame).splitlines()))
+    texts = [(line["s"]["t"], *line["l"], line["deep"][0]["a"][0]) for line in lines[:2]]
+    assert [
+        [dt.datetime.fromisoformat(text).astimezone(dt.UTC).isoformat() for text in row] for row in texts
+    ] == [["1879-12-31T23:06:32+00:00"] * 4, ["2025-12-31T23:00:00+00:00"] * 4]
+    assert lines[2] == dict.fromkeys(frame.columns)
+
+
+@pytest.mark.parametrize("zone", [None, "Europe/Berlin"])
+def test_years_that_texts_cannot_say_are_told(zone):
+    """Polars panics at them."""
+    frame = pl.DataFrame({"t": pl.Series([9 * 10**18]).cast(pl.Datetime("us", zone))})
+    with pytest.raises(InputError, match="its year is beyond 262,000; filter such rows out before the sink"):
+        frame_lines(frame)

@@ -16,7 +16,7 @@ import weir
 from tests.weir.operators.sinks.test_file_sinks import batch, hidden, ids, opened, parts, snapshot
 from weir.errors import FailureKind, InputError, StateMismatchError, kind_of
 from weir.operators.sinks.partitions import NULL_FOLDER, folder_of, split
-from weir.operators.sources.files.folder_columns import folder_values
+from weir.operators.sources.files.folder_columns import folder_constants, folder_values
 from weir.rows.records import with_system_columns
 from weir.testing.manual_clock import ManualClock
 
@@ -223,3 +223,13 @@ def test_polars_and_duckdb_read_the_partitions(tmp_path):
         f"SELECT id, p, n FROM read_parquet('{tmp_path}/**/*.parquet', hive_partitioning=true) ORDER BY id"
     )
     assert duckdb.sql(query).fetchall() == expected
+
+
+def test_folders_of_times_that_were_no_whole_minutes_from_utc_are_in_utc():
+    """Texts leave the 28 seconds out; other times keep their folders whatever comes with them."""
+    dtype = pa.timestamp("ms", "Europe/Berlin")
+    column = pa.chunked_array([pa.array([-2_840_140_798_500, 1_577_836_800_000, None], dtype)])
+    found = [values for (values,), _ in split(pa.table({"p": column, "n": range(3)}), ["p"])]
+    assert found == ["1880-01-01 00:00:01.500Z", "2020-01-01 01:00:00.000+0100", None]
+    file = f"/out/{folder_of(['p'], found[:1])}part.parquet"
+    assert folder_constants(file, pa.schema([("p", dtype)]), ())["p"].value == -2_840_140_798_500

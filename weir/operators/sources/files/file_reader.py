@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from abc import abstractmethod
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, TypeAlias, cast
 
@@ -302,6 +302,21 @@ class FileReader(BatchSource):
         self._source_times = SourceTimes(self._strategy, 0, RowWatermarks.NONE)
         self._read_shares([[piece]])
         return self._read_batch()
+
+    def rows_of(self, paths: Sequence[str], context: OperatorContext) -> Iterator[pa.RecordBatch]:
+        """Instead of :meth:`open`: all good rows of some files of this machine, in their order; to be closed then.
+
+        Called for tables that rows look up.
+
+        Raises:
+            InputError: one cannot be read, or has a bad record and the spec says to fail.
+        """
+        self._context, self._clock = context, context.clock
+        self._subtasks, self._rank = 1, 0
+        self._source_times = SourceTimes(self._strategy, 0, RowWatermarks.NONE)
+        self._open_files(paths)
+        while (batch := self._read_batch()) is not None:
+            yield batch
 
     def _first_time_ms(self, piece: Piece) -> int:
         """Event time of the first good row of a piece; the lowest time if that cannot be told."""

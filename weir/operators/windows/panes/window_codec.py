@@ -12,7 +12,8 @@ Sessions have ``"sessions": 2``: programs of before, which would tell sessions t
 lateness have ``"allowed_lateness_ms"``. Snapshots of other windows have it beside the codec, also 0: programs of before
 neither say it nor look at it. Steps whose own cells lie before those of aggregates that came later have
 ``"own_cells_at"``: how many are before them. Windows that keep rows have ``"rows"``: name and type of each column, and
-whether rows may lack it; state of before has not, and is taken as it is.
+whether rows may lack it; state of before has not, and is taken as it is. Windows whose results are taken back have
+``"told_as"``: by result its function and its parameters; state of before has not.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ _PACKED_FROM = ("sliding", "cumulative")
 _SESSIONS_VERSION = 2
 #: May be lower in the state of before, or lack.
 _VERSIONS = ("panes", "sessions")
+#: How results are made of cells, of windows whose results are taken back.
+_TOLD_AS = "told_as"
 #: In snapshots.
 LATENESS = "allowed_lateness_ms"
 _MEND = "start without the checkpoint, or give the step another name if it may begin with empty state"
@@ -73,6 +76,12 @@ def window_codec(spec: WindowAggregateSpec) -> dict[str, Json]:
         # Cells besides those of the aggregates.
         where = spec.updates.early is not None and spec.updates.early.where is not None
         codec["told"] = [spec.updates.results, "where"] if where else [spec.updates.results]
+    if spec.updates.results == "changelog":
+        codec[_TOLD_AS] = {
+            each.output: [each.function, *each.parameters]
+            for each in spec.aggregates
+            if each.function != "dropped"
+        }
     return codec
 
 
@@ -91,6 +100,8 @@ def check_window_codecs(step: str, snapshots: Iterable[Mapping[str, Any]], neede
                 # All aggregates that there were came before them.
                 continue
             if part == "aggregates" and fits_aggregates(stored, needed[part]):
+                continue
+            if part == _TOLD_AS and (stored is None or _tells_alike(stored, needed.get(part))):
                 continue
             if part == "rows" and (stored is None or _fits_rows(stored, needed.get(part))):
                 continue
@@ -121,6 +132,11 @@ def check_lateness(step: str, snapshots: Iterable[Mapping[str, Any]], needed_ms:
             f"step {step!r}: in the checkpoint windows take late rows {before}, and those that left before are gone; "
             f"the job now takes late rows for {duration_words(needed_ms)}: leave allowed_lateness as it was, or {_MEND}"
         )
+
+
+def _tells_alike(stored: Mapping[str, Any], needed: Mapping[str, Any] | None) -> bool:
+    """Whether results of both are made in one way from what is kept: what was told is taken back as it was."""
+    return needed is not None and all(stored.get(name, told) == told for name, told in needed.items())
 
 
 def _fits_rows(stored: list[list[Any]], needed: list[list[Any]] | None) -> bool:

@@ -12,9 +12,11 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from weir.errors import StateMismatchError
 from weir.operators.windows.rows.row_aggregates import RowAggregates
 from weir.rows.frames import frame_of
 from weir.rows.records import EVENT_TIME_COLUMN, UNNAMED_COLUMN
+from weir.rows.schemas import arrow_type, is_widened_by
 from weir.specs.windows import WINDOW_END, WINDOW_START, WindowAggregate
 
 #: Rows of all windows that are put together at once, about: one row may be in many.
@@ -86,10 +88,23 @@ class KeptRows:
         return Kept(rows, np.concatenate([[0], np.cumsum(held + added)]), held, keys)
 
     def _with_columns(self, pieces: list[pl.DataFrame]) -> list[pl.DataFrame]:
-        """Kept rows with the columns and types of now: what rows of before have not is null."""
+        """Kept rows with the columns and types of now: what rows of before have not is null.
+
+        Raises:
+            StateMismatchError: a column is of a type that does not hold what was kept.
+        """
         wanted = {**_types_of(self._input_schema), EVENT_TIME_COLUMN: pl.Int64(), UNNAMED_COLUMN: pl.Int64()}
         if all(piece.schema == wanted for piece in pieces):
             return pieces
+        for name, dtype in wanted.items():
+            for then in {piece.schema[name] for piece in pieces if name in piece.columns} - {dtype}:
+                before, now = (arrow_type(pl.Series([], dtype=each)) for each in (then, dtype))
+                if not is_widened_by(before, now):
+                    raise StateMismatchError(
+                        f"rows that a window of so many rows kept have column {name!r} as {before}, and the job as "
+                        f"{now}, which does not hold every such value; start without the checkpoint, or give the step "
+                        "another name if it may begin with empty state"
+                    )
         return [
             piece.select(
                 pl.col(name).cast(dtype) if name in piece.columns else pl.lit(None, dtype).alias(name)

@@ -23,6 +23,7 @@ from weir.author.operator import Operator, OperatorContext
 from weir.author.states import ValueState
 from weir.operators.keyed.process_operator import KeyedProcessOperator
 from weir.operators.keyed.row_ranks import sorted_rows
+from weir.operators.keyed.state_codec import kept_type
 from weir.operators.windows.rows.row_chunks import chunk_of_rows, rows_of_chunk
 from weir.rows.frames import frame_of
 from weir.rows.records import EVENT_TIME_COLUMN, UNNAMED_COLUMN, int64_column, user_columns, with_times
@@ -116,7 +117,7 @@ class WindowTop(KeyedProcess):
         self._by, self._rows_max, self._ties = spec.by, spec.rows, spec.ties
         self._schema = spec.schema
         # Rows that another choice would keep are not there. Checkpoints of before do not say what was chosen.
-        self.state_form = {"by": spec.by, "rows": spec.rows, "ties": spec.ties}
+        self.state_form = {"by": spec.by, "rows": spec.rows, "ties": spec.ties, "kept": _kept_types(spec)}
 
     def open(self, context: OperatorContext) -> None:
         """Take the clock."""
@@ -174,7 +175,10 @@ class OrderedWindowTop(KeyedProcess):
         self._spec, self._schema, self._told_schema = spec, spec.schema, spec.told_schema
         order = [dataclasses.asdict(each) for each in spec.order]
         # Rows that another order would keep are not there.
-        self.state_form = {"order": order, "rows": spec.rows, "ties": spec.ties, "columns": spec.schema.names}
+        self.state_form = {
+            **{"order": order, "rows": spec.rows, "ties": spec.ties, "columns": spec.schema.names},
+            "kept": _kept_types(spec),
+        }
 
     def open(self, context: OperatorContext) -> None:
         """Take the clock."""
@@ -235,6 +239,11 @@ class OrderedWindowTop(KeyedProcess):
         spec = self._spec
         frame = frame_of(rows).with_columns(pl.Series(_GROUP, groups, pl.Int64))
         return first_rows(frame, [_GROUP], spec.order, spec.rows, ties=spec.ties)
+
+
+def _kept_types(spec: WindowTopSpec) -> dict[str, str]:
+    """Columns of rows that are kept, and what their bytes are."""
+    return {field.name: kept_type(field.type) for field in spec.schema}
 
 
 def make_window_top(spec: WindowTopSpec) -> KeyedProcessOperator:
