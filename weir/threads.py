@@ -135,7 +135,7 @@ class _ConditionOfOne:
         self._lock.release()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """See :class:`Condition`."""
+        """Wait to be notified, as :class:`Condition` says."""
         self._sleeps = True
         self._lock.release()
         is_notified = False
@@ -150,20 +150,20 @@ class _ConditionOfOne:
         return is_notified
 
     def wait_for(self, predicate: Callable[[], bool], timeout: float | None = None) -> bool:
-        """See :class:`Condition`; woken early it begins the time again, which no caller minds."""
+        """Wait until something holds, as :class:`Condition` says; woken early it begins the time again."""
         while not predicate():
             if not self.wait(timeout):
                 return predicate()
         return True
 
     def notify(self, n: int = 1) -> None:
-        """See :class:`Condition`."""
+        """Wake who waits, as :class:`Condition` says."""
         if self._sleeps:
             self._sleeps = False
             self._sleep.release()
 
     def notify_all(self) -> None:
-        """See :class:`Condition`."""
+        """Wake all that wait: there is one at most."""
         self.notify()
 
 
@@ -171,41 +171,41 @@ class MachineThreads:
     """Implements :class:`Threads`."""
 
     def start(self, work: Callable[[], None], name: str) -> Running:
-        """See :class:`Threads`."""
+        """Start a thread of the machine, as :class:`Threads` says."""
         thread = threading.Thread(target=work, name=name, daemon=True)
         thread.start()
         return thread
 
     def is_current(self, thread: Running) -> bool:
-        """See :class:`Threads`."""
+        """Return whether a thread is the one that asks."""
         return thread is threading.current_thread()
 
     def lock(self) -> Lock:
-        """See :class:`Threads`."""
+        """Return a lock of the machine's threads."""
         return threading.Lock()
 
     def condition(self) -> Condition:
-        """See :class:`Threads`."""
+        """Return a condition of the machine's threads."""
         return threading.Condition(threading.Lock())
 
     def condition_of_one(self) -> Condition:
-        """See :class:`Threads`."""
+        """Return a condition that one thread waits for."""
         return _ConditionOfOne()
 
     def event(self) -> Event:
-        """See :class:`Threads`."""
+        """Return an event of the machine's threads."""
         return threading.Event()
 
     def pool(self, threads_max: int, name: str) -> Executor:
-        """See :class:`Threads`."""
+        """Return a pool of threads, as :class:`Threads` says."""
         return ThreadPoolExecutor(threads_max, thread_name_prefix=name)
 
     def wait(self, futures: Collection[Future[Any]], timeout_s: float) -> bool:
-        """See :class:`Threads`."""
+        """Wait for futures; returns whether all are done."""
         return not wait_for_futures(futures, timeout_s).not_done
 
     def sleep(self, seconds: float) -> None:
-        """See :class:`Threads`."""
+        """Sleep for so many seconds."""
         time.sleep(seconds)
 
 
@@ -222,47 +222,47 @@ def install(threads: Threads | None) -> None:
 
 
 def start(work: Callable[[], None], name: str) -> Running:
-    """See :class:`Threads`."""
+    """Start a thread, as :class:`Threads` says."""
     return _installed.start(work, name)
 
 
 def is_current(thread: Running) -> bool:
-    """See :class:`Threads`."""
+    """Return whether a thread is the one that asks."""
     return _installed.is_current(thread)
 
 
 def lock() -> Lock:
-    """See :class:`Threads`."""
+    """Return a lock."""
     return _installed.lock()
 
 
 def condition() -> Condition:
-    """See :class:`Threads`."""
+    """Return a condition."""
     return _installed.condition()
 
 
 def condition_of_one() -> Condition:
-    """See :class:`Threads`."""
+    """Return a condition that one thread waits for."""
     return _installed.condition_of_one()
 
 
 def event() -> Event:
-    """See :class:`Threads`."""
+    """Return an event."""
     return _installed.event()
 
 
 def pool(threads_max: int, name: str) -> Executor:
-    """See :class:`Threads`."""
+    """Return a pool of threads, as :class:`Threads` says."""
     return _installed.pool(threads_max, name)
 
 
 def wait(futures: Collection[Future[Any]], timeout_s: float) -> bool:
-    """See :class:`Threads`."""
+    """Wait for futures; returns whether all are done."""
     return _installed.wait(futures, timeout_s)
 
 
 def sleep(seconds: float) -> None:
-    """See :class:`Threads`."""
+    """Sleep for so many seconds."""
     _installed.sleep(seconds)
 
 

@@ -96,11 +96,11 @@ class RecordWriter:
 
     @property
     def has_begun(self) -> bool:
-        """See ``ports.Record``."""
+        """Return whether this process has written a record."""
         return self._has_begun
 
     async def saved(self) -> bool:
-        """See ``ports.Record``."""
+        """Wait until what is to be kept has been written, as ``ports.Record`` says."""
         await self._idle.wait()
         return self._is_written
 

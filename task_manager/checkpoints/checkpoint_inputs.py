@@ -24,7 +24,7 @@ _RECORDED_BYTES_MAX = 64 << 20
 
 
 class CheckpointInputs:
-    """See the module."""
+    """The inputs of one subtask while barriers of checkpoints come in."""
 
     def __init__(
         self,

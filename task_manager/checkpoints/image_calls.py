@@ -48,7 +48,7 @@ class ImageCalls:
         self._network = network
 
     def take(self, address: str, checkpoint_id: int) -> str:
-        """See :class:`ImagePeers`."""
+        """Ask a peer for an image, as :class:`ImagePeers` says."""
         request = control_pb2.TakeImageRequest(
             handshake=handshake_to_proto(self._identity), checkpoint_id=checkpoint_id
         )
@@ -59,7 +59,7 @@ class ImageCalls:
         return reply.image_id
 
     def collect(self, address: str, image_id: str) -> tuple[StoreImage, int]:
-        """See :class:`ImagePeers`."""
+        """Fetch an image from a peer, as :class:`ImagePeers` says."""
         request = control_pb2.CollectImageRequest(
             handshake=handshake_to_proto(self._identity), image_id=image_id
         )

@@ -278,6 +278,6 @@ class OutputEdge:
     def _room_for_texts(
         self, index: int, rows: pa.RecordBatch, place: int, size_bytes: int
     ) -> TextRoom | None:
-        """See ``channels.Channel``; ``index``: of the consumer."""
+        """Return room for texts, as ``channels.Channel`` says; ``index`` is the consumer's."""
         writer = self._writers.get(index)
         return None if writer is None else writer.channel.room_for_texts(rows, place, size_bytes)

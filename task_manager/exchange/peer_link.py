@@ -322,7 +322,7 @@ class RemoteChannel:
 
     @property
     def shares_memory(self) -> bool:
-        """See ``channels.Channel``."""
+        """Return whether rows go through shared memory."""
         return self._link.memory is not None
 
     def send(self, element: Element, size_bytes: int | None = None) -> None:

@@ -39,7 +39,7 @@ _LOST = (
 
 
 class GrpcStateClient:
-    """See ``weir.state.placement.remote.RemoteStateClient``. The connection is shared and belongs to the caller."""
+    """A ``weir.state.placement.remote.RemoteStateClient`` over gRPC. Its connection belongs to the caller."""
 
     def __init__(
         self,

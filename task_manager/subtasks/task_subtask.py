@@ -152,7 +152,7 @@ class TaskSubtask(Subtask):
             self._after_rescale_event()
 
     def input_watermarks(self) -> list[InputWatermark]:
-        """See :class:`Subtask`."""
+        """Return the watermarks of inputs, as :class:`Subtask` says."""
         return [
             InputWatermark(channel.producer, channel.edge_index, time_ms, is_idle)
             for channel, time_ms, is_idle in self._times.known()

@@ -53,7 +53,7 @@ def _without_credentials(uri: str) -> str:
 
 
 class ArrowFiles(FilePlace):
-    """See the module; made by :func:`open_arrow_files`."""
+    """Checkpoint files at a location of ``pyarrow.fs``; :func:`open_arrow_files` makes the object."""
 
     def __init__(self, filesystem: Any, root: str, location: str) -> None:
         self.filesystem = filesystem

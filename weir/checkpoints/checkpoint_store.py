@@ -58,7 +58,7 @@ class Expired:
 
 
 class CheckpointStore(CheckpointFiles):
-    """See the module; made by :meth:`open` or :meth:`open_savepoint`. Methods may be called from any thread."""
+    """A job's checkpoint store; :meth:`open` and :meth:`open_savepoint` make it. Any thread may call its methods."""
 
     def __init__(self, place: FilePlace) -> None:
         super().__init__(place)

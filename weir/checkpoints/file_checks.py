@@ -28,7 +28,7 @@ _FOLDER = "checks"
 
 
 class FileChecks:
-    """See the module. Methods may be called from any thread.
+    """Checks that fetched files have the content that was published. Methods may be called from any thread.
 
     Args:
         location: of the checkpoint store, for messages.

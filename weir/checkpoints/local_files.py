@@ -20,7 +20,7 @@ _COPY_BYTES = 4 << 20
 
 
 class LocalFiles(FilePlace):
-    """See the module; ``root`` need not exist yet."""
+    """Checkpoint files in a directory of the machine; ``root`` need not exist yet."""
 
     def __init__(self, root: Path) -> None:
         self.root = root

@@ -159,7 +159,7 @@ def groups_of_hashes(hashes: Any, max_parallelism: Any, groups: Any) -> None:
 
 @byte_kernel_part
 def _order_by_two(hashes: Any, group_to_subtask: Any, positions: Any, order: Any) -> None:
-    """See :func:`order_by_destination`, of two subtasks: in a third of the time, as no row waits for the one before."""
+    """Do :func:`order_by_destination` for two subtasks: in a third of the time, as no row waits for the one before."""
     group_count = np.uint64(group_to_subtask.size)
     zeros = np.int64(0)
     last = order.size - 1

@@ -75,7 +75,7 @@ class Interleaving:
 
 
 class WaitingChannel:
-    """See :class:`Interleaving`."""
+    """A channel that waits in an :class:`Interleaving`."""
 
     def __init__(self, channel: ChannelId, take: Take) -> None:
         self._channel = channel

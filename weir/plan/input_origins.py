@@ -20,7 +20,7 @@ def origins_of(graph: LogicalGraph) -> dict[str, Origins]:
 
 
 def check_origins(graph: LogicalGraph, manifest: Manifest) -> None:
-    """See that no step takes the rows of one input for those of another.
+    """Check that no step takes the rows of one input for those of another.
 
     Raises:
         CheckpointError: inputs have changed places.

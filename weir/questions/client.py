@@ -41,7 +41,7 @@ class Connection:
     """To the control plane of a job, or any of its task managers; made by :func:`connect`."""
 
     def __init__(self, address: str, *, timeout_s: float = 10.0, patience_s: float = 10.0) -> None:
-        """See :func:`connect`."""
+        """Connect; :func:`connect` has the arguments."""
         host, port = place_of(address)
         self._address = f"{host}:{port}"
         self._connection = open_connection(host, port, timeout_s)

@@ -35,7 +35,7 @@ class BroadcastProcessSpec(KeyedProcessSpec):
 
     @property
     def has_timers(self) -> bool:
-        """See the base class; the key columns are known for the sake of other states, too."""
+        """Return whether the step has timers; the key columns are known for the sake of other states, too."""
         return any(state.kind == "timers" for state in self.states)
 
     @property

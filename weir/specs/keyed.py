@@ -192,7 +192,7 @@ class KeyedProcessSpec(ExpiringSpec):
 
     @property
     def row_watermarks(self) -> RowWatermarks:
-        """See :class:`OperatorSpec`: timers by event time fire, and values expire, between any two rows."""
+        """Return what rows meet between them: timers by event time fire, and values expire, between any two."""
         reaches_back = any(each.time == "event" for each in self.horizons)
         minds_time = (
             self._has_event_timers

@@ -139,7 +139,7 @@ def check_takes_back(
     *,
     pre_aggregate: bool,
 ) -> None:
-    """See that rows can be taken back from these windows over a changelog.
+    """Check that rows can be taken back from these windows over a changelog.
 
     Raises:
         GraphError: they cannot.

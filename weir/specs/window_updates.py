@@ -58,7 +58,7 @@ class WindowUpdates:
 
 
 def check_updates(step: str | None, window: Window, updates: WindowUpdates) -> None:
-    """See that a window can be told so.
+    """Check that a window can be told so.
 
     Raises:
         GraphError: it cannot.

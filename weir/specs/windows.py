@@ -75,7 +75,7 @@ class WindowAggregateSpec(KeyedSpec):
 
     @property
     def row_watermarks(self) -> RowWatermarks:
-        """See :class:`OperatorSpec`: a trigger tells between rows, and so do ends of windows then."""
+        """Return what rows meet between them: a trigger tells between rows, and so do ends of windows then."""
         if self.window.time == "processing":
             return RowWatermarks.NONE
         early = self.updates.early

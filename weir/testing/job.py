@@ -135,7 +135,7 @@ def start(
 
 
 class RunningJob:
-    """See :func:`start`. What a step raises is raised by the call that made it run; then ``restart`` or leave."""
+    """A job that :func:`start` began. The call that makes a step run raises its error; then ``restart`` or leave."""
 
     def __init__(
         self,

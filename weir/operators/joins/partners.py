@@ -33,7 +33,7 @@ class KeptPartners:
         self._block, self._codec, self._columns_at = block, codec, columns_at
 
     def times(self, rows: np.ndarray) -> np.ndarray:
-        """See :class:`Partners`."""
+        """Return event times, as :class:`Partners` says."""
         is_there = rows >= 0
         if is_there.all():
             return self._block.times(rows)
@@ -42,7 +42,7 @@ class KeptPartners:
         return times
 
     def columns(self, rows: np.ndarray) -> list[pa.Array]:
-        """See :class:`Partners`."""
+        """Return columns, as :class:`Partners` says."""
         is_there = rows >= 0
         found = self._codec.decode(self._block.data, rows[is_there] + self._columns_at)
         if is_there.all():
@@ -58,12 +58,12 @@ class RecentPartners:
         self._held, self._codec = held, codec
 
     def times(self, rows: np.ndarray) -> np.ndarray:
-        """See :class:`Partners`."""
+        """Return event times, as :class:`Partners` says."""
         times: np.ndarray = self._held.times[rows]
         return times
 
     def columns(self, rows: np.ndarray) -> list[pa.Array]:
-        """See :class:`Partners`."""
+        """Return columns, as :class:`Partners` says."""
         return self._codec.decode(self._held.data, self._held.offsets[:-1][rows])
 
 
@@ -74,7 +74,7 @@ class BothPartners:
         self._kept, self._recent = kept, recent
 
     def times(self, rows: np.ndarray) -> np.ndarray:
-        """See :class:`Partners`."""
+        """Return event times, as :class:`Partners` says: each partner's from where it is."""
         is_held = rows < 0
         times = np.empty(len(rows), dtype=np.int64)
         times[is_held] = self._recent.times(-1 - rows[is_held])
@@ -82,7 +82,7 @@ class BothPartners:
         return times
 
     def columns(self, rows: np.ndarray) -> list[pa.Array]:
-        """See :class:`Partners`."""
+        """Return columns, as :class:`Partners` says: each partner's from where it is."""
         is_held = rows < 0
         order = pa.array(np.argsort(np.argsort(is_held, kind="stable"), kind="stable"))
         parts = (self._kept.columns(rows[~is_held]), self._recent.columns(-1 - rows[is_held]))

@@ -177,7 +177,7 @@ class _OtherTypeError(Exception):
 def in_unit(
     values: Sequence[object], field: pa.Field, time: pa.DataType | None, bad: dict[int, str]
 ) -> pa.Array:
-    """See :func:`column_of`; numbers of times are those of another type, unless that is None."""
+    """Do :func:`column_of`; numbers of times are those of another type, unless that is None."""
     if time is None:
         return column_of(values, field, bad)
     column = column_of(values, field.with_type(time), bad)

@@ -171,7 +171,7 @@ class KafkaPartitions:
                     raise self._failure(noted or error.args[0]) from None
 
     def made_anew(self, ids: Mapping[str, str]) -> list[str]:
-        """See ``TopicIds``."""
+        """Return the topics that were made anew, as ``TopicIds`` says."""
         return self.topic_ids.made_anew(ids, _ANSWER_TIMEOUT_S)
 
     def start_anew(self, partition: Partition) -> int:

@@ -72,7 +72,7 @@ class ChangelogAggregateOperator(Operator):
         }
 
     def check_restored(self, context: OperatorContext) -> None:
-        """See :class:`Operator`."""
+        """Check that the restored state has the codec of today's schema, as :class:`Operator` asks."""
         assert context.schema is not None
         needed = self._codec_of(context.schema)
         for value in kept_snapshots(context, self._spec.kind).values():

@@ -123,7 +123,7 @@ class HeldRows:
     # --- called by the table ---
 
     def settle(self) -> None:
-        """See :class:`weir.state.tables.held.Holder`."""
+        """Write what was held only, as :class:`weir.state.tables.held.Holder` asks."""
         self._let_go()
         puts: list[tuple[bytes, bytes]] = []
         for batch in self._joined(self._batches[self._written :]):
@@ -140,12 +140,12 @@ class HeldRows:
             self._table.write_stored(puts, ())
 
     def written(self, groups: Collection[int]) -> dict[bytes, int]:
-        """See :class:`weir.state.tables.held.Holder`."""
+        """Return the sizes of what is written, by key, as :class:`weir.state.tables.held.Holder` asks."""
         wanted = {group.to_bytes(2, "big") for group in groups}
         return {key: size for key, size in self._blocks.items() if key[:2] in wanted}
 
     def leave(self, groups: frozenset[int]) -> None:
-        """See :class:`weir.state.tables.held.Holder`."""
+        """Note that key groups leave, as :class:`weir.state.tables.held.Holder` asks."""
         self._left |= groups
 
 

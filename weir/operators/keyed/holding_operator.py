@@ -77,7 +77,7 @@ class HoldingOperator(KeyedProcessOperator, HoldsRows):
 
     @property
     def holds_time(self) -> bool:
-        """See the base class: until there are the rules, and the rows that waited for them have left."""
+        """Return whether time is held: until there are the rules, and the rows that waited for them have left."""
         return self._held is not None and (self._is_holding or bool(self._held))
 
     @property

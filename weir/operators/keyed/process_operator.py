@@ -97,7 +97,7 @@ class KeyedProcessOperator(UserStep, InTimeOperator, TimedOperator):
         return self._user
 
     def check_restored(self, context: OperatorContext) -> None:
-        """See :class:`Operator`."""
+        """Check that the restored states have today's key columns and codecs, as :class:`Operator` asks."""
         needed = self._codec() | {"key_forms": key_forms(context.schema, self._spec.key_columns)}
         for value in kept_snapshots(context, self._spec.kind).values():
             if self._is_by_key(value["codec"]):
@@ -168,7 +168,7 @@ class KeyedProcessOperator(UserStep, InTimeOperator, TimedOperator):
 
     @property
     def time_cuts(self) -> TimeCuts:
-        """See the base class: timers that are there when a batch comes fire between its rows."""
+        """Return how rows are cut by time: timers that are there when a batch comes fire between its rows."""
         return TimeCuts.NONE if self._row_firer is None else TimeCuts.DUE
 
     @override

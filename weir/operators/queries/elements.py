@@ -122,7 +122,7 @@ class ElementFormat(StateFormat):
     # --- ranges of keys ---
 
     def runs(self, reading: RangeReading, keys: KeyRange) -> Iterator[Entries | None]:
-        """See :class:`StateFormat`: one run for each length of keys, by which entries lie together."""
+        """Yield one run for each length of keys, by which entries lie together."""
         cut_ms = self._cut_ms(reading, keys.group, keys.state_id)
         for run in element_runs(reading, keys):
             yield None if run is None else ((key, (cut_ms, found)) for key, found in run)

@@ -101,7 +101,7 @@ class JoinFormat(StateFormat):
     # --- ranges of keys ---
 
     def runs(self, reading: RangeReading, keys: KeyRange) -> Iterator[Entries | None]:
-        """See :class:`StateFormat`: those of entries by the length of keys, and one of all recent rows."""
+        """Yield the runs of entries, one for each length of keys, and one run of all recent rows."""
         watermark_ms = reading.watermark_of(keys.group)
         for run in element_runs(reading, keys):
             told = run and ((key, self._of_entries(entries, watermark_ms)) for key, entries in run)

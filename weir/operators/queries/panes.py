@@ -207,7 +207,7 @@ class PaneFormat(StateFormat):
     # --- ranges of keys ---
 
     def runs(self, reading: RangeReading, keys: KeyRange) -> Iterator[Entries | None]:
-        """See :class:`StateFormat`: a run for each pane, or one of all that the group has."""
+        """Yield a run for each pane, or one run of all that the group has."""
         head = PaneHead(reading, keys.group, keys.state_id)
         yield None
         is_whole = head.look()

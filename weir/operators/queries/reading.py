@@ -106,23 +106,23 @@ class StoredReading(ABC):
 
     @abstractmethod
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """See ``StateReading``."""
+        """Return the values of keys, as ``StateReading`` says."""
 
     @abstractmethod
     def scan(self, start: bytes, stop: bytes, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
-        """See ``StateReading``."""
+        """Yield the entries of a range, as ``StateReading`` says."""
 
     def watermark_of(self, group: int) -> int:
-        """See ``StateReading``."""
+        """Return the watermark of what is read, as ``StateReading`` says."""
         return self.watermark_ms
 
     def cut_ms(self, group: int, state_id: int, retention_ms: int) -> int:
-        """See ``StateReading``."""
+        """Return the time before which nothing is there any more, as ``StateReading`` says."""
         clock = unpack_clock(self.get_many([clock_key(group, state_id)])[0])
         return retention_cut_ms(clock, self.watermark_ms, retention_ms)
 
     def pane_bounds(self, group: int, state_id: int, cell_count: int) -> PaneBounds | None:
-        """See ``StateReading``."""
+        """Return the bounds of a group's panes, as ``StateReading`` says."""
         ends = scanned_ends(self, group, state_id)
         return None if ends is None else self.bounds_of(group, state_id, cell_count, *ends)
 
@@ -133,12 +133,12 @@ class StoredReading(ABC):
         return PaneBounds(first_ms, last_ms, self.fired_ms(group, state_id, cell_count, by_now=False))
 
     def fired_ms(self, group: int, state_id: int, cell_count: int, *, by_now: bool) -> int:
-        """See ``StateReading``."""
+        """Return up to where windows have fired, as ``StateReading`` says."""
         place_ms, _ = self._place(group, state_id, cell_count)
         return place_ms
 
     def ends_by_time(self, group: int, state_id: int, cell_count: int) -> bool:
-        """See ``StateReading``."""
+        """Return whether a group's place is marked, as ``StateReading`` says."""
         _, is_marked = self._place(group, state_id, cell_count)
         return is_marked
 
@@ -161,7 +161,7 @@ class StoredReading(ABC):
     def pane_entries(
         self, group: int, state_id: int, user_key: bytes, ends_ms: np.ndarray, cell_count: int
     ) -> PaneEntries:
-        """See ``StateReading``."""
+        """Return the entries of a key in panes, as ``StateReading`` says."""
         prefix = layout.key_prefix(group, state_id)
         keys = [prefix + time_bytes(end_ms) + user_key for end_ms in ends_ms.tolist()]
         found = get_entries(self.get_many, self.scan, keys)

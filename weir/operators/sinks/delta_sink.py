@@ -40,7 +40,7 @@ _ATTEMPTS_MAX = 10
 
 
 class DeltaSink(RolledFilesSink):
-    """See the module. Guarantee: exactly once; the rows of a commit appear together."""
+    """A Delta Lake sink. Guarantee: exactly once; the rows of a commit appear together."""
 
     def __init__(self, spec: DeltaSinkSpec) -> None:
         super().__init__(spec)
@@ -147,7 +147,7 @@ class DeltaSink(RolledFilesSink):
         return any(version is not None and version >> _GENERATION_BITS >= generation for version in versions)
 
     def snapshot(self, checkpoint_id: int) -> Json:
-        """See the base class; with the application id."""
+        """Return the snapshot of the base class, with the application id."""
         value: dict[str, Json] = super().snapshot(checkpoint_id)
         return value | {"app_id": self._app_id}
 

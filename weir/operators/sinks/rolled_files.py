@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 
 class RolledFilesSink(PartFilesSink):
-    """See the module. Guarantee: exactly once, as its base; each file appears whole, the files of a roll one by one."""
+    """A sink of rolled files. Guarantee: exactly once, as its base; each file appears whole, a roll's one by one."""
 
     def __init__(self, spec: FileSinkSpec) -> None:
         super().__init__(spec)
@@ -137,7 +137,7 @@ class RolledFilesSink(PartFilesSink):
         self._remove_older_logs(generation)
 
     def check_fresh(self, context: OperatorContext) -> None:
-        """See the base class; logs go too."""
+        """Check what is there, as the base class does, and remove logs."""
         super().check_fresh(context)
         self.remove_logs_of(context.subtask_index)
 

@@ -22,7 +22,7 @@ FINISH_RETRY_MS = 200
 
 
 class CheckpointSteps(CheckpointLife):
-    """See the module; :class:`~weir.protocol.checkpoints.checkpoint.CheckpointMachine` adds the events."""
+    """Steps of checkpoints; :class:`~weir.protocol.checkpoints.checkpoint.CheckpointMachine` adds the events."""
 
     def _advance(self) -> list[CheckpointAction]:
         """Do what is due: commit what is complete, begin the next one."""

@@ -55,7 +55,7 @@ def times_to_json(
     combined_ms: int | None = None,
     waiting_rows: int = 0,
 ) -> Any:
-    """See the module. Channels that have come to the end of time are left out.
+    """Return the watermarks of inputs as JSON. Channels that have come to the end of time are left out.
 
     Args:
         shown_ms: the watermark that is shown.

@@ -182,7 +182,7 @@ class ExpiringBytesHandle(BytesHandle):
 
     @property
     def value(self) -> Any:
-        """See :class:`weir.state.handles.values.ValueHandle`; changing a list or a dict in place counts, too."""
+        """Return the value of the key, as ``ValueHandle`` says; changing a list or a dict in place counts, too."""
         index = self._cursor.index
         if index is None or self._values is None:
             self._load()
@@ -340,7 +340,7 @@ class StampedValues:
         self._times_of: dict[bytes, tuple[int, int]] = {}
 
     def key_prefix(self, group: int) -> bytes:
-        """See :class:`StoredValues`."""
+        """Return the prefix of a group's keys, as :class:`StoredValues` says."""
         return self._table.key_prefix(group)
 
     @contextmanager
@@ -355,7 +355,7 @@ class StampedValues:
             self._times_of = {}
 
     def get_stored(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """See :class:`StoredValues`."""
+        """Return the values that have not expired, as :class:`StoredValues` says."""
         expiry, found = self.expiry, self._table.get_stored(keys)
         if not self._times_of:
             return [expiry.live(data) for data in found]
@@ -381,7 +381,7 @@ class StampedValues:
         return self._table.get_stored(keys)
 
     def write_stored(self, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes]) -> None:
-        """See :class:`StoredValues`; what is written is of now."""
+        """Write values, as :class:`StoredValues` says, with the time of now."""
         prefix, times, stamped = self.expiry.prefix, self._times_of, Expiry.stamped
         self._table.write_stored(
             [(key, stamped(times[key][1], data) if key in times else prefix + data) for key, data in puts],

@@ -17,7 +17,7 @@ from weir.state.stores.directory_lock import PUBLISHED_NAME, STANDBY_NAME
 
 
 class LocalCopies:
-    """See the module; ``folder`` is in a store's claimed directory. A file that cannot be kept is done without."""
+    """Local copies in ``folder``, in a store's claimed directory. A file that cannot be kept is done without."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -154,7 +154,7 @@ class RocksDbBackend(StateBackend):
         return scan if reverse else chain.from_iterable(scan.chunks())
 
     def check_readable(self, last: bytes | None, *, stop: bytes | None = None, reverse: bool = False) -> None:
-        """See that what follows a key is the end of a range, or can be read: rocksdict's iterators end at either.
+        """Check that what follows a key is the end of a range, or can be read: rocksdict's iterators end at either.
 
         Args:
             last: the key that was read last; None: none was.
@@ -271,7 +271,7 @@ class RocksDbBackend(StateBackend):
             raise state_error(error, self.path) from error
 
     def give_back(self, group: int, state_id: int, size_bytes: int) -> None:
-        """See ``StateBackend``; another thread merges the files."""
+        """Let room be given back, as ``StateBackend`` says; another thread merges the files."""
         self._compaction.give_back(group, state_id, size_bytes)
 
     def wait_given_back(self, timeout_s: float) -> bool:
@@ -385,7 +385,7 @@ class _Scan(Iterator[tuple[bytes, bytes]]):
         raise StopIteration
 
     def _check_end(self, last: bytes | None) -> None:
-        """See that the scan has come to its end, and not to a block that cannot be read."""
+        """Check that the scan has come to its end, and not to a block that cannot be read."""
         if self._items is not None:
             self._backend.check_readable(last, stop=self._stop)
 

@@ -99,7 +99,7 @@ class HeldTable(ValueTable):
     def unwritten_entries(
         self, groups: Iterable[int], count_max: int
     ) -> list[tuple[bytes, bytes | None]] | None:
-        """See :class:`ValueTable`; what is held in memory only is among them."""
+        """Return unwritten entries; what is held in memory only is among them."""
         self._settle()
         return super().unwritten_entries(groups, count_max)
 
@@ -149,7 +149,7 @@ class HeldTable(ValueTable):
     # --- values go ahead of their groups ---
 
     def copy_groups(self, groups: Iterable[int], count_max: int, bytes_max: int) -> CachedValues:
-        """See :class:`ValueTable`; what is more than so many bytes follows with what changes."""
+        """Copy groups, as :class:`ValueTable` says; what is more than so many bytes follows with what changes."""
         listed = frozenset(groups)
         self._sent.update((group, {}) for group in listed)
         return self._unsent(listed, bytes_max)
@@ -159,11 +159,11 @@ class HeldTable(ValueTable):
         return self._unsent(frozenset(groups))
 
     def changes_since_copy(self, groups: Iterable[int]) -> CachedValues:
-        """See :class:`ValueTable`: nothing, as :meth:`notes_at_handover` has what is new."""
+        """Return nothing, as :meth:`notes_at_handover` has what is new."""
         return CachedValues(self.state_id, (), ())
 
     def notes_at_handover(self, groups: Iterable[int]) -> CachedValues:
-        """See :class:`StateTable`: what the new owner was not sent, and of each group a list of what there is."""
+        """Return what the new owner was not sent, and of each group a list of what there is."""
         listed = frozenset(groups)
         rest = self._unsent(listed)
         known = self._known(listed)
@@ -199,7 +199,7 @@ class HeldTable(ValueTable):
         return CachedValues(self.state_id, list(chosen), values)
 
     def take_copy(self, entries: CachedPart, groups: Iterable[int]) -> bool:
-        """See :class:`ValueTable`.
+        """Take a copy over, as :class:`ValueTable` says.
 
         Raises:
             StateError: the entries are cells.

@@ -77,7 +77,7 @@ class BatchSource(SourceReader):
         self._event_times: EventTimes | None = None
 
     def look_ahead(self, look: Callable[[pa.RecordBatch], Block | None]) -> None:
-        """See the base class: rows that wait for their time are looked at."""
+        """Let rows that wait for their time be looked at, as the base class says."""
         self._looked_at_by = look
 
     def open(self, context: OperatorContext) -> None:
@@ -217,7 +217,7 @@ class BatchSource(SourceReader):
         return Poll(without=tuple(index for index, has_any in others if not has_any) if is_new else ())
 
     def poll(self, rows_max: int) -> Poll:
-        """See the base class. Batches end at decoded blocks, so that rows are not copied."""
+        """Poll, as the base class says. Batches end at decoded blocks, so that rows are not copied."""
         schedule = self._progress.schedule
         if schedule is None:
             rows = self._ensure_rows()
@@ -272,7 +272,7 @@ class BatchSource(SourceReader):
         return Poll(finished=True) if self._progress.is_spent else self._nothing_now()
 
     def prepare(self) -> Block | None:
-        """See the base class: the next block of a trickle is decoded between two polls, if it begins with one."""
+        """Decode the next block of a trickle between two polls, if it begins with one."""
         if not self._block_ended or not self.is_trickle or self._decoded_rows is not None:
             return None
         rows = self._ensure_rows()

@@ -229,7 +229,7 @@ class StackedTotals(RunningTotals):
         self.needs_panes = until_ms > self._split_ms
 
     def check_room(self, entering: int) -> None:
-        """See whether the first stack may be made with so many further entries.
+        """Check whether the first stack may be made with so many further entries.
 
         Raises:
             NoRoomError: it would take too much memory.

@@ -69,7 +69,7 @@ class ProcessWindowOperator(WindowAggregateOperator, DividedOperator):
     # --- rows come in ---
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | SideRows]:
-        """See :class:`WindowAggregateOperator`; rows are given to the author's accumulators, or kept.
+        """Process a batch: rows are given to the author's accumulators, or kept.
 
         Raises:
             UserFunctionError: the author's code raised.

@@ -67,7 +67,7 @@ class LateSessionOperator(EarlySessionOperator):
     # --- rows come in ---
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | SideRows]:
-        """See :class:`WindowAggregateOperator`; also tells what late rows change."""
+        """Process a batch; also tell what late rows change."""
         for part in self._apart(batch):
             yield from super().process(part)
             if self._changed:
@@ -311,6 +311,6 @@ class LateSessionOperator(EarlySessionOperator):
         self._closing.note_entries(entries)
 
     def _made(self, windows: ToldWindows) -> Iterator[pa.RecordBatch]:
-        """See :class:`EarlySessionOperator`; a session that is over was told before."""
+        """Yield results; a session that is over was told before."""
         if not self._is_silent:
             yield from super()._made(windows)

@@ -161,11 +161,11 @@ class CellTable(CellCache):
     # --- expired entries go ------------------------------------------------------------------------------------
 
     def stamps_of(self, values: Sequence[bytes]) -> np.ndarray:
-        """See ``weir.state.tables.sweep.SweptTable``."""
+        """Return the stamps of stored values, as ``weir.state.tables.sweep.SweptTable`` asks."""
         return cell_stamps(values)
 
     def drop_written(self, keys: Sequence[bytes], *, has_more: bool) -> list[bytes]:
-        """See ``weir.state.tables.sweep.SweptTable``."""
+        """Drop entries that have expired, as ``weir.state.tables.sweep.SweptTable`` asks."""
         self._check_usable()
         if self._writes.is_captured():
             return []

@@ -93,7 +93,7 @@ class CellWrites:
             time.sleep(0)
 
     def write_part(self, share: float, is_over: IsOver) -> bool:
-        """See ``CellTable.flush_part``."""
+        """Write a part of the dirty entries, for ``CellTable.flush_part``."""
         if self.has_to_wait():
             return False
         if self._to_flush is None:
@@ -121,7 +121,7 @@ class CellWrites:
         return self.is_captured() or self._backend.writes_wait() or self._backend.is_stalled()
 
     def capture(self) -> Capture | None:
-        """See ``CellTable.capture``."""
+        """Take the dirty entries for a checkpoint, for ``CellTable.capture``."""
         self.settle()
         table = self._slots
         slots = table.used_slots(dirty_only=True)

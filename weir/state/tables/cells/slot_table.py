@@ -46,7 +46,7 @@ def bytes_for_slots(slots: int, key_bytes: int, cell_count: int) -> int:
 
 
 class _Change:
-    """See :meth:`SlotTable.change`. One for each table: to make one every time costs a small batch seven calls."""
+    """The context of :meth:`SlotTable.change`, one for each table: a new one costs a small batch seven calls."""
 
     __slots__ = ("_table",)
 

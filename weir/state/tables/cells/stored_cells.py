@@ -107,7 +107,7 @@ class StoredCells:
         return bool(self._group_status[group] == _MAY_BE_STORED)
 
     def _rows(self, keys: PackedKeys) -> tuple[np.ndarray, np.ndarray]:
-        """See ``StateBackend.get_packed``."""
+        """Read stored rows, with the result of ``StateBackend.get_packed``."""
         if self._mixed_reads:
             self._mixed_reads -= 1
         else:

@@ -269,7 +269,7 @@ class PaneTable(CellTable):
         return entry_keys(times_of(keys), weir_keys.hash_keys(users), users)
 
     def get_stored(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """See :class:`CellTable`; entries that are to be deleted from the store are not there."""
+        """Return stored values; entries that are to be deleted from the store are not there."""
         found = super().get_stored(keys)
         if not keys:
             return found

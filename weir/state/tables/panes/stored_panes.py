@@ -71,7 +71,7 @@ class StoredPanes(StoredCells):
         self.first_ms[groups] = self.last_ms[groups] = self._came_ms[groups] = NEVER_MS
 
     def load(self, new_slots: np.ndarray, groups: np.ndarray) -> int:
-        """See :class:`StoredCells`; what is packed counts where there is no entry."""
+        """Load the state of new slots; what is packed counts where there is no entry."""
         found = 0
         rows = np.flatnonzero(self.packed.are_among(self._slots.times_of(new_slots)))
         if len(rows):

@@ -191,7 +191,7 @@ class WindowTable(PaneTable):
         return self._panes.delete_ranges(count_max, is_over)
 
     def capture(self) -> Capture | None:
-        """See :class:`StateTable`. Ranges that are to be deleted stay: nobody looks before a group's place."""
+        """Take dirty entries for a checkpoint. Ranges to be deleted stay: nobody looks before a group's place."""
         self._note_places(self._owned)
         return super().capture()
 
@@ -230,7 +230,7 @@ class WindowTable(PaneTable):
         self._panes.forget_ends(wanted)
 
     def copy_groups(self, groups: Iterable[int], count_max: int, bytes_max: int) -> CachedEntries:
-        """See :class:`StateTable`. The place is part of the copy: the new owner looks for it nowhere else."""
+        """Copy groups. The place is part of the copy: the new owner looks for it nowhere else."""
         listed = list(groups)
         self._note_places(self._wanted(listed))
         return super().copy_groups(listed, count_max, bytes_max)

@@ -202,7 +202,7 @@ class TimerTable(StateTable):
         self._write_down(sorted(self._dirty))
 
     def flush_part(self, share: float, is_over: IsOver = never) -> bool:
-        """See :class:`StateTable`. While a checkpoint is written or the store stalls, nothing is: rows would wait."""
+        """Write a part of the changes; nothing while a checkpoint is written or the store stalls: rows would wait."""
         if self._has_to_wait():
             return False
         if self._to_flush is None:
@@ -275,14 +275,14 @@ class TimerTable(StateTable):
     # --- what a new owner would have to look for: a seek for each group, at a peer at first ---
 
     def notes_at_handover(self, groups: Iterable[int]) -> CachedValues:
-        """See :class:`StateTable`: the first key of each group that has been looked at."""
+        """Return the first key of each group that has been looked at."""
         wanted = [group.to_bytes(2, "big") for group in groups]
         known = {prefix: self._groups[prefix] for prefix in wanted if prefix in self._groups}
         firsts = {prefix: group.first_key() for prefix, group in known.items() if group.next_ms is not None}
         return CachedValues(self.state_id, list(firsts), list(firsts.values()))
 
     def take_copy(self, entries: CachedPart, groups: Iterable[int]) -> bool:
-        """See :class:`StateTable`.
+        """Take a copy over, as :class:`StateTable` says.
 
         Raises:
             StateError: the entries are cells.

@@ -32,7 +32,7 @@ _MISSING: Any = object()
 
 
 class WriteBackCache(StateBackend):
-    """See the module. One thread calls the methods; another one writes captures.
+    """A write-back cache of values. One thread calls the methods; another one writes captures.
 
     ``close`` flushes; the backend, which is shared, stays open.
     """

@@ -152,15 +152,15 @@ class ValueTable(StateTable):
     # --- copies for a new owner ---
 
     def copy_groups(self, groups: Iterable[int], count_max: int, bytes_max: int) -> CachedValues:
-        """See ``StateTable``; 0.3 µs a key."""
+        """Copy groups, as ``StateTable`` says; a key takes 0.3 µs."""
         return self._entries(self._cache.copy_prefixes(_prefixes(groups), count_max, bytes_max))
 
     def good_copies(self, groups: Iterable[int]) -> list[int]:
-        """See ``StateTable``: not those of which something was evicted that had changed."""
+        """Return the groups with a good copy: nothing of them that had changed was evicted."""
         return [group for group in groups if self._cache.has_good_copy(group.to_bytes(2, "big"))]
 
     def changes_since_copy(self, groups: Iterable[int]) -> CachedValues:
-        """See ``StateTable``: what changed since, and a little of what was loaded."""
+        """Return what changed since the copy, and a little of what was loaded."""
         return self._entries(self._cache.changed_since_copy(_prefixes(groups), _LOADED_BYTES_MAX))
 
     @override
@@ -174,7 +174,7 @@ class ValueTable(StateTable):
         return CachedValues(self.state_id, [key for key, _ in found], [value for _, value in found])
 
     def take_copy(self, entries: CachedPart, groups: Iterable[int]) -> bool:
-        """See ``StateTable``.
+        """Take a copy over, as ``StateTable`` says.
 
         Raises:
             StateError: the entries are cells.
@@ -201,11 +201,11 @@ class ValueTable(StateTable):
     # --- expired entries go ---
 
     def stamps_of(self, values: Sequence[bytes]) -> np.ndarray:
-        """See ``weir.state.tables.sweep.SweptTable``."""
+        """Return the stamps of stored values, as ``weir.state.tables.sweep.SweptTable`` asks."""
         return value_stamps(values)
 
     def drop_written(self, keys: Sequence[bytes], *, has_more: bool) -> list[bytes]:
-        """See ``weir.state.tables.sweep.SweptTable``.
+        """Drop values that have expired, as ``weir.state.tables.sweep.SweptTable`` asks.
 
         What says how many elements a key has goes with the last of them.
         """

@@ -171,7 +171,7 @@ class ValueWrites:
         self._write_down(list(dict.fromkeys([*keys, *more])), FLUSH_ENTRIES_MAX + len(keys))
 
     def write_part(self, share: float, is_over: IsOver) -> bool:
-        """See ``WriteBackCache.flush_part``."""
+        """Write a part of the dirty values, for ``WriteBackCache.flush_part``."""
         if self.has_capture() or self.has_to_wait():
             return False
         with self.lock:
@@ -241,7 +241,7 @@ class ValueWrites:
     # --- captures ----------------------------------------------------------------------------------------------
 
     def capture(self) -> Capture | None:
-        """See ``WriteBackCache.capture``."""
+        """Take the dirty values for a checkpoint, for ``WriteBackCache.capture``."""
         self.settle()
         self._to_flush = None
         if not self._dirty and not self._cleared:
