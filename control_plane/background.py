@@ -13,7 +13,7 @@ Result = TypeVar("Result")
 
 
 class LoopBackground:
-    """One per process; used in the event loop."""
+    """The background of a process; used in the event loop."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()

@@ -58,7 +58,7 @@ class Background(Protocol):
 
 
 class TaskManagerCalls(Protocol):
-    """One task manager's service.
+    """The service of one task manager.
 
     A call raises ConnectionLostError if the task manager does not answer or the connection is closed meanwhile,
     HandshakeError if it refuses.
@@ -119,7 +119,7 @@ class TaskManagerCalls(Protocol):
     def begin_query(
         self, request: control_pb2.QueryRequest, done: Callable[[control_pb2.QueryReply | None], None]
     ) -> Callable[[], None] | None:
-        """As :meth:`query` without waiting; returns what takes the question back, None: it takes ``query``."""
+        """Begin a :meth:`query` without waiting; returns what takes the question back, None: it takes ``query``."""
 
     async def close(self) -> None:
         """Free the connection."""

@@ -1,4 +1,4 @@
-"""One deployed job on one task manager: its subtasks, where everything is, and the store they share."""
+"""The runtime of a deployed job on a task manager: its subtasks, where everything is, and the store they share."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ _THREADS = Path("/proc/self/task")
 
 
 class AnsweringPriority:
-    """One for each process; used in the thread that answers questions, but :meth:`begin_thread`."""
+    """The priority of a process's answers; used in the thread that answers questions, but :meth:`begin_thread`."""
 
     def __init__(self, steps: int) -> None:
         """``steps``: of niceness, by which other threads are below this one once many ask; 0: never."""

@@ -137,7 +137,7 @@ class SupersededError(CheckpointError):
 
 
 class WireLimitError(WeirError):
-    """One record is larger than a message may be; the message names the setting."""
+    """A record is larger than a message may be; the message names the setting."""
 
     failure_kind = FailureKind.PERMANENT
 
@@ -174,7 +174,7 @@ def kind_of(error: BaseException | None) -> FailureKind:
 
 
 def kind_in_step(error: BaseException, *, is_sink: bool, takes_rows: bool) -> FailureKind:
-    """As :func:`kind_of`, for what a step of the job raised.
+    """Return the kind of what a step of the job raised, as :func:`kind_of` does.
 
     Args:
         error: what it raised.

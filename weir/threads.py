@@ -22,7 +22,7 @@ _PR_SET_TIMERSLACK = 29
 
 
 class Lock(Protocol):
-    """As ``threading.Lock``."""
+    """A lock as ``threading.Lock``."""
 
     def acquire(self, blocking: bool = True) -> bool:
         """Take it; False: somebody else has it, and this call was not to wait."""
@@ -40,7 +40,7 @@ class Lock(Protocol):
 
 
 class Condition(Lock, Protocol):
-    """As ``threading.Condition`` over a plain lock."""
+    """A condition as ``threading.Condition`` over a plain lock."""
 
     def wait(self, timeout: float | None = None) -> bool:
         """Let go of the lock until somebody notifies, or for so many seconds; False: the time was over."""
@@ -56,7 +56,7 @@ class Condition(Lock, Protocol):
 
 
 class Event(Protocol):
-    """As ``threading.Event``."""
+    """An event as ``threading.Event``."""
 
     def is_set(self) -> bool:
         """Whether it has happened."""
@@ -113,7 +113,7 @@ class Threads(Protocol):
 
 
 class _ConditionOfOne:
-    """As ``threading.Condition``, which makes a lock for every wait; here is one for all waits of one thread.
+    """A condition with one lock for all waits of one thread; ``threading.Condition`` makes a lock for every wait.
 
     A subtask with small batches waits a thousand times a second, and half of what a wait costs are calls.
     """

@@ -19,7 +19,7 @@ Generation = NewType("Generation", int)
 
 @dataclass(frozen=True, order=True, slots=True)
 class SubtaskId:
-    """One parallel instance of a stage; ``subtask_index`` is 0-based."""
+    """A parallel instance of a stage; ``subtask_index`` is 0-based."""
 
     stage_index: int
     subtask_index: int
@@ -30,7 +30,7 @@ class SubtaskId:
 
 @dataclass(frozen=True, order=True, slots=True)
 class ChannelId:
-    """One producer-to-consumer link; ``edge_index`` counts the consumer stage's input edges from 0."""
+    """A producer-to-consumer link; ``edge_index`` counts the consumer stage's input edges from 0."""
 
     producer: SubtaskId
     consumer: SubtaskId

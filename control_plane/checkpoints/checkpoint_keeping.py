@@ -29,7 +29,7 @@ class ConfirmedRecord(Record, Protocol):
 
 
 class CheckpointKeeping:
-    """One per job, for its ``Checkpointer``; all methods are called in the event loop.
+    """The keeping of a job's checkpoints, for its ``Checkpointer``; all methods are called in the event loop.
 
     Args:
         job: the job.

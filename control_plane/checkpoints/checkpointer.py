@@ -47,7 +47,7 @@ _CALM_INTERVALS, _CALM_INTERVAL_MS_MAX = 5, 10_000
 
 
 class Checkpointer:
-    """One per job; all methods are called in the event loop."""
+    """The checkpointer of a job; all methods are called in the event loop."""
 
     def __init__(
         self,

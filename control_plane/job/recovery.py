@@ -52,7 +52,7 @@ def restart_policy(config: ControlPlaneConfig) -> RestartPolicy:
 
 
 class Recovery:
-    """One per job; all methods are called in the event loop."""
+    """The recovery of a job; all methods are called in the event loop."""
 
     def __init__(
         self,

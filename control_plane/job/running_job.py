@@ -28,7 +28,7 @@ from weir.types import SubtaskId
 
 
 class RunningJob:
-    """One job; used in the event loop."""
+    """A job that runs; used in the event loop."""
 
     def __init__(
         self, job_module: str, job: LoadedJob, start: StartPoint, strategy: StateStrategy, *, restarts: bool
@@ -95,13 +95,13 @@ class RunningJob:
 
     @property
     def sources(self) -> frozenset[SubtaskId]:
-        """All source subtasks."""
+        """Return all source subtasks."""
         return frozenset(
             subtask for stage in self.graph.stages if stage.is_source for subtask in stage.subtasks()
         )
 
     def install(self, stage_index: int, subtask_indices: Iterable[int], table: RoutingTable | None) -> None:
-        """From now on a stage has these subtasks and this routing table."""
+        """Set the subtasks and the routing table that a stage has from now on."""
         self.graph = self.graph.with_subtasks(stage_index, subtask_indices)
         if table is not None:
             self.routing_tables[stage_index] = table

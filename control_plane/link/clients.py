@@ -187,7 +187,7 @@ class TaskManagerClient:
     def begin_query(
         self, request: control_pb2.QueryRequest, done: Callable[[control_pb2.QueryReply | None], None]
     ) -> Callable[[], None] | None:
-        """As :meth:`query`, without waiting: ``done`` gets the reply, or None if there is none.
+        """Begin a :meth:`query`, without waiting: ``done`` gets the reply, or None if there is none.
 
         Returns:
             What takes the question back, whereupon ``done`` is not called; None: it takes :meth:`query`.

@@ -37,7 +37,7 @@ class Checkpoints(Protocol):
 
 
 class RecordWriter:
-    """One per job; all methods are called in the event loop."""
+    """The writer of a job's record; all methods are called in the event loop."""
 
     def __init__(
         self,
@@ -184,7 +184,7 @@ class RecordWriter:
                 self._idle.set()
 
     async def _write_again(self) -> None:
-        """Until it could be written; whoever waits is told meanwhile that it could not."""
+        """Write until it could be done; whoever waits is told meanwhile that it could not."""
         while not (self._is_written or self._is_refused):
             await self._background.sleep(_WRITE_AGAIN_S)
             self.save()

@@ -21,7 +21,7 @@ _POLL_S = 0.02
 
 
 class SourceMoves:
-    """One per job; all methods are called in the event loop."""
+    """The moves of a job's sources; all methods are called in the event loop."""
 
     def __init__(
         self,

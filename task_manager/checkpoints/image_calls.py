@@ -22,7 +22,7 @@ COLLECT_TIMEOUT_S = 600.0
 
 
 class ImagePeers(Protocol):
-    """Other task managers, as checkpoints see them; calls wait for the answer."""
+    """The other task managers, as checkpoints see them; calls wait for the answer."""
 
     def take(self, address: str, checkpoint_id: int) -> str:
         """Note the store there as it is now; returns the image's id.

@@ -54,7 +54,7 @@ class Wakeable(Protocol):
 
 
 class CreditGate:
-    """One sender's thread takes credit; the receiving side releases it from any thread."""
+    """The credit of a sender, whose thread takes it; the receiving side releases it from any thread."""
 
     def __init__(self, limits: ChannelLimits, sender: Wakeable, clock: Clock) -> None:
         #: Times of the whole channel.

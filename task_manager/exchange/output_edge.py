@@ -31,7 +31,7 @@ _RELIEVED_BATCHES = 64
 
 
 class OutputEdge:
-    """All channels from one subtask to one consumer stage, by the consumer's subtask index."""
+    """The channels from one subtask to one consumer stage, by the consumer's subtask index."""
 
     def __init__(
         self,
@@ -257,7 +257,7 @@ class OutputEdge:
             self.tell(EndOfStream())
 
     def _put_in_order(self) -> None:
-        """Those to other processes first: their rows have the longer way. Otherwise by consumer index."""
+        """Put those to other processes first: their rows have the longer way. Otherwise they are by consumer index."""
         self._in_order = sorted(self._writers)
         self._in_order.sort(key=lambda index: not self._writers[index].channel.is_remote)
         #: In the order in which they are pumped.

@@ -242,7 +242,7 @@ class FrameReader:
         return read > 0
 
     def take_whole(self) -> tuple[bytes, pa.Buffer | None] | None:
-        """As :meth:`read`, of a frame that was read; None: the next one is not all here. Never waits.
+        """Return a frame that was read, as :meth:`read`; None: the next one is not all here. Never waits.
 
         Raises:
             HandshakeError: the frame is too large.

@@ -72,7 +72,7 @@ class RescaleReports(Protocol):
         """Send these groups (with their new epochs) to the subtask of that index."""
 
     def owned(self, version: int, groups: Iterable[int], location: str) -> None:
-        """These groups were taken over, with their state at ``location``."""
+        """Report groups that were taken over, with their state at ``location``."""
 
 
 class Ownership:

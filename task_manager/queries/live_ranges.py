@@ -48,7 +48,7 @@ class LiveRange(StoredReading):
 
     @property
     def groups(self) -> list[int]:
-        """All key groups that are here, ascending."""
+        """Return all key groups that are here, ascending."""
         return sorted(self._parts)
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:

@@ -1,4 +1,4 @@
-"""One state of a subtask as it is between two batches, its cache included; used in the subtask's thread."""
+"""A state of a subtask as it is between two batches, its cache included; used in the subtask's thread."""
 
 from __future__ import annotations
 

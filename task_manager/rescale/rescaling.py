@@ -44,7 +44,7 @@ _SEND_AHEAD_S_MAX = 0.75
 
 
 class RescaleParticipant:
-    """One for each deployed job; made by ``rescale_opening``."""
+    """The part of a deployed job in rescales; made by ``rescale_opening``."""
 
     def __init__(
         self,

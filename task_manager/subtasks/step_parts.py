@@ -27,7 +27,7 @@ from weir.types import SubtaskId
 
 
 class StepParts:
-    """One for each deployed job; used by the subtask factory."""
+    """The parts of a deployed job's steps; used by the subtask factory."""
 
     def __init__(
         self,

@@ -135,7 +135,7 @@ class Operator(ABC):
         """
 
     def process_input(self, input_index: int, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
-        """As :meth:`process`, with the input that the rows came from; called if ``tells_inputs_apart``.
+        """Process a batch, with the input that the rows came from; called if ``tells_inputs_apart``.
 
         Args:
             input_index: position among the step's inputs.
@@ -254,7 +254,7 @@ class InTimeOperator(Operator):
     @property
     @abstractmethod
     def time_cuts(self) -> TimeCuts:
-        """Before which rows of a batch :meth:`on_watermark` is called; asked once, when the operator is open."""
+        """Return before which rows of a batch :meth:`on_watermark` is called; asked once, when the operator is open."""
 
     @abstractmethod
     def due_ms(self) -> int:
@@ -268,7 +268,7 @@ class InTimeOperator(Operator):
         return None
 
     def made_due_ms(self, batch: pa.RecordBatch) -> np.ndarray | None:
-        """Of each row the lowest watermark at which something happens because of it; int64, shape (rows,).
+        """Return for each row the lowest watermark at which something happens because of it; int64, shape (rows,).
 
         None, by default: nothing, or the operator looks at that itself.
         """
@@ -345,7 +345,7 @@ class TimeAssigner(Operator):
     @property
     @abstractmethod
     def watermark_ms(self) -> int:
-        """Of the rows that it has given out, ms since the epoch; never goes back."""
+        """Return the watermark of the rows that it has given out, ms since the epoch; never goes back."""
 
     @property
     @abstractmethod

@@ -152,7 +152,7 @@ class Firing:
 
     @property
     def gone(self) -> dict[bytes, bool]:
-        """All that were fired or deleted, and those that are left, as changes of the table."""
+        """Return as changes of the table the timers that were fired or deleted, and those that are left."""
         return self._touched
 
 

@@ -160,7 +160,7 @@ class ArrowFiles(FilePlace):
         return [info.base_name for info in self._list(folder, False) if info.type == fs.FileType.Directory]
 
     def files(self, folder: str) -> list[Listed]:
-        """All files below a folder."""
+        """Return all files below a folder."""
         cut = len(self.root) + 1
         return [
             Listed(info.path[cut:], info.size)

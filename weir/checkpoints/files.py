@@ -92,7 +92,7 @@ class FilePlace(ABC):
 
     @abstractmethod
     def files(self, folder: str) -> list[Listed]:
-        """All files below a folder, however deep; none if it does not exist."""
+        """Return all files below a folder, however deep; none if it does not exist."""
 
     @abstractmethod
     def delete(self, paths: Iterable[str]) -> None:

@@ -107,7 +107,7 @@ class LocalFiles(FilePlace):
             return []
 
     def files(self, folder: str) -> list[Listed]:
-        """All files below a folder."""
+        """Return all files below a folder."""
         found = []
         for directory, _, names in os.walk(self.root / folder):
             for name in names:

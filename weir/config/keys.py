@@ -20,7 +20,7 @@ WITHOUT_EFFECT = frozenset({"controlPlane.consistent_control_grace_period"})
 
 @dataclass(frozen=True)
 class Key:
-    """One key of the file; ``dotted`` is how messages and ``--set`` spell it."""
+    """A key of the file; ``dotted`` is how messages and ``--set`` spell it."""
 
     dotted: str
     field: FieldInfo

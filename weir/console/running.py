@@ -109,7 +109,7 @@ class _Run:
         return code
 
     def _watch(self) -> int:
-        """Until the control plane has ended; returns the exit code."""
+        """Watch until the control plane has ended; returns the exit code."""
         while True:
             event = self.children.events.get()
             if isinstance(event, Signalled):

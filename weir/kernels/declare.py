@@ -160,7 +160,7 @@ def _entry_point(dispatcher: Any, args: Sequence[Any]) -> Any:
 
 
 def _from_disk(dispatcher: Any, cache: KernelCache, signature: Any) -> bool:
-    """As the dispatcher does it before it compiles."""
+    """Load a compiled kernel, as the dispatcher does it before it compiles."""
     if tuple(_normalized(signature)[0]) in dispatcher.overloads:
         # Twice it would be ambiguous which one to call.
         return True
@@ -192,7 +192,7 @@ def kernel(*signatures: Any) -> Callable[[_Function], _Function]:
 
 
 def brief_kernel(*signatures: Any) -> Callable[[_Function], _Function]:
-    """As :func:`kernel`, but the GIL is held: for less than a microsecond of work beside threads that want the GIL.
+    """Declare a kernel that holds the GIL: for less than a microsecond of work beside threads that want the GIL.
 
     Whoever lets go of it waits for it again, for up to the switch interval of each thread that wants it as well.
     """
@@ -200,7 +200,7 @@ def brief_kernel(*signatures: Any) -> Callable[[_Function], _Function]:
 
 
 def byte_kernel(*signatures: Any) -> Callable[[_Function], _Function]:
-    """As :func:`kernel`, of a function that allocates nothing: all arrays belong to the caller.
+    """Declare a kernel of a function that allocates nothing: all arrays belong to the caller.
 
     Without ``_nrt=False`` every call of a part counts the references of its arrays, which takes eight times as long as
     the work on a few bytes.

@@ -60,7 +60,7 @@ class KeyColumn:
 
     @cached_property
     def data(self) -> np.ndarray:
-        """All key bytes, uint8."""
+        """Return the bytes of all keys, uint8."""
         out = np.empty(INTEGER_BYTES * self.rows, dtype=np.uint8)
         kernels.write_integers(self.integers, out)
         return out
@@ -145,7 +145,7 @@ def key_bytes(batch: pa.RecordBatch, columns: Sequence[str]) -> KeyColumn:
 
 
 def plain_key_bytes(array: pa.Array) -> KeyColumn | None:
-    """As :func:`key_bytes`, of the only key column; None if it is not strings or binary without nulls."""
+    """Return the bytes of the only key column; None if it is not strings or binary without nulls."""
     if array.type.id in _PLAIN_BYTES_IDS and not array.null_count:
         return KeyColumn(*_views(array))
     return None

@@ -211,7 +211,7 @@ def order_by_destination(hashes: Any, group_to_subtask: Any, positions: Any, ord
 def order_picked_by_destination(
     hashes: Any, rows: Any, group_to_subtask: Any, positions: Any, order: Any
 ) -> bool:
-    """As ``order_by_destination`` of the rows with these numbers."""
+    """Do ``order_by_destination`` for the rows with these numbers."""
     subtasks = positions.size - 2
     for group in range(group_to_subtask.size):
         if group_to_subtask[group] < 0 or group_to_subtask[group] >= subtasks:

@@ -1,4 +1,4 @@
-"""One generation of a job in this process: its subtasks, connected, from open to the end or to its loss."""
+"""A generation of a job in this process: its subtasks, connected, from open to the end or to its loss."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ class Deployment:
 
     @property
     def late_rows(self) -> dict[str, int]:
-        """By step: rows that it has dropped because they came too late."""
+        """Return by step how many rows it has dropped because they came too late."""
         found = Counter[str]()
         for subtask in self.subtasks:
             found.update(dict(late_rows_of(subtask.chain)))
@@ -198,7 +198,7 @@ class Deployment:
 
     @property
     def running_sources(self) -> list[LocalSource]:
-        """Those that have not come to the end of their input."""
+        """Return the sources that have not come to the end of their input."""
         return [source for source in self.sources if not source.finished]
 
     @property
@@ -237,7 +237,7 @@ class Deployment:
         return progressed, next_us
 
     def _readable(self, sources: list[LocalSource]) -> list[LocalSource]:
-        """Those that are not too far ahead of others of their group; one whose group has not begun reads first."""
+        """Return sources not too far ahead of others of their group; one whose group has not begun reads first."""
         groups = [source.aligned for source in sources if source.aligned is not None]
         if not groups:
             return sources
@@ -272,7 +272,7 @@ class Deployment:
                 subtask.delivered = subtask.finished
 
     def rejects(self) -> dict[SubtaskId, Rejects]:
-        """Of each subtask of a source, what it has rejected among what it met."""
+        """Return for each subtask of a source what it has rejected among what it met."""
         found = {}
         for subtask, letters in self._source_letters.items():
             source, position, reason = letters.first or ("", -1, "")

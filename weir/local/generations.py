@@ -31,7 +31,7 @@ Upto = Literal["prepared", "complete", "committed"]
 
 
 class Generations:
-    """One deployment after the other, each from the latest complete checkpoint of the one before.
+    """Deployments one after the other, each from the latest complete checkpoint of the one before.
 
     Args:
         parts: of the job; numbers of states are set here.

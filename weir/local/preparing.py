@@ -1,4 +1,4 @@
-"""From a dataflow to what a run in this process needs: its graph, the steps to be collected, settings."""
+"""The way from a dataflow to what a run in this process needs: its graph, the steps to be collected, settings."""
 
 from __future__ import annotations
 

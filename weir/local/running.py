@@ -128,7 +128,7 @@ def _check_none_rejected(deployment: Deployment) -> None:
 
 
 def _check_share_rejected(deployment: Deployment, *, keeps_letters: bool) -> None:
-    """As the control plane judges a job at its end, by the defaults of its settings."""
+    """Judge what was rejected as the control plane does at a job's end, by the defaults of its settings."""
     defaults = ControlPlaneConfig()
     ledger = RejectLedger(defaults.dead_letter_share_max, defaults.dead_letter_grace, strict=False)
     for subtask, item in deployment.rejects().items():

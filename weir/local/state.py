@@ -200,7 +200,7 @@ def subtask_part(
     *,
     finished: bool,
 ) -> SubtaskPart:
-    """One subtask's part of a checkpoint whose state is all in one image."""
+    """Return a subtask's part of a checkpoint whose state is all in one image."""
     groups: Iterable[int] = ()
     if table is not None and stage.is_keyed:
         groups = table.groups_of(subtask.subtask_index)

@@ -25,7 +25,7 @@ OnBarrier = Callable[["LocalSubtask", int], None]
 
 
 class LocalSubtask(ABC):
-    """One subtask and its chain; base of those with inputs and of sources."""
+    """A subtask and its chain; base of those with inputs and of sources."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class LocalSubtask(ABC):
         self._on_barrier(self, checkpoint_id)
 
     def _end(self) -> None:
-        """All input was processed."""
+        """End the subtask: all input was processed."""
         self.times.end()
         self.chain.finish()
         self._output.broadcast(Watermark(WATERMARK_MAX_MS))

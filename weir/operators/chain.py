@@ -171,13 +171,13 @@ class OperatorChain(ChainLife, Generic[OutputT]):
         flow.given = None
 
     def process_of(self, batch: pa.RecordBatch, input_index: int) -> None:
-        """As :meth:`process`, of all operators."""
+        """Process a batch with all operators."""
         self.process(batch, 0, input_index)
 
     def _process_in_time(
         self, batch: pa.RecordBatch, column: np.ndarray, start: int, input_index: int, offset: int
     ) -> None:
-        """As :meth:`process`, of an operator that is told of the watermark between rows, where something is due.
+        """Process a batch with an operator that is told of the watermark between rows, where something is due.
 
         ``offset``: of the first row in what the operator is given.
         """
@@ -211,7 +211,7 @@ class OperatorChain(ChainLife, Generic[OutputT]):
             self._send_in_order(index, self._operators[index][0].on_watermark, time_ms, time_ms)
 
     def _send_in_order(self, index: int, call: Callable[..., Any], time_ms: int, *given: object) -> None:
-        """As :meth:`_send_on`, of what leaves because a watermark comes: each row as of its own time."""
+        """Send on what leaves because a watermark comes: each row as of its own time."""
         if self._has_all and index not in self._assigners:
 
             def in_order() -> Any:

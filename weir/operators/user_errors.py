@@ -39,7 +39,7 @@ class _Told:
 
 
 class UserErrors:
-    """Of one task manager; remembers over a job's restarts what it told. Any thread may call :meth:`tell`."""
+    """Errors in users' code on a task manager, remembered over a job's restarts. Any thread may call :meth:`tell`."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -41,7 +41,7 @@ class Exchange(Enum):
 
 @dataclass(frozen=True)
 class Input:
-    """One input of a node: the producer's name and how its rows reach this node."""
+    """An input of a node: the producer's name and how its rows reach this node."""
 
     producer: str
     exchange: Exchange = Exchange.FORWARD
@@ -68,7 +68,7 @@ class Input:
 
 @dataclass(frozen=True)
 class Node:
-    """One operator of the logical graph."""
+    """An operator of the logical graph."""
 
     name: str
     spec: OperatorSpec
@@ -118,7 +118,7 @@ class Node:
 
     @property
     def key_columns(self) -> list[list[str]]:
-        """By input the key columns that a keyed step goes by; of other steps none."""
+        """Return by input the key columns that a keyed step goes by; other steps have none."""
         found = [list(self.spec.keys_of_input(index)) for index in range(len(self.inputs))]
         return found if any(found) else []
 
@@ -134,7 +134,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Edge:
-    """All channels between two stages; ``index`` counts the consumer's input edges from 0."""
+    """The channels between two stages; ``index`` counts the consumer's input edges from 0."""
 
     producer_stage: int
     consumer_stage: int
@@ -202,7 +202,7 @@ class Stage:
         return frozenset(edge.index for edge in self.inputs if edge.exchange is Exchange.HASH)
 
     def subtasks(self) -> list[SubtaskId]:
-        """This stage's subtasks, by index."""
+        """Return this stage's subtasks, by index."""
         return [SubtaskId(self.index, index) for index in self.subtask_indices]
 
 
@@ -272,7 +272,7 @@ class PhysicalGraph:
         return replace(self, stages=(*self.stages[:stage_index], changed, *self.stages[stage_index + 1 :]))
 
     def subtasks(self) -> list[SubtaskId]:
-        """All subtasks, by stage, then index."""
+        """Return all subtasks, by stage, then index."""
         return [subtask for stage in self.stages for subtask in stage.subtasks()]
 
     @property
@@ -325,7 +325,7 @@ class PhysicalGraph:
 
 
 def consumer_counts(nodes: Iterable[Node]) -> Counter[str]:
-    """By ``output_id`` how many inputs read an output."""
+    """Return by ``output_id`` how many inputs read an output."""
     return Counter(item.output_id for node in nodes for item in node.inputs)
 
 

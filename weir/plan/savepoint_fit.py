@@ -74,12 +74,12 @@ def with_names_of(graph: LogicalGraph, manifest: Manifest) -> Manifest:
 
 
 def renamed_keys(graph: LogicalGraph) -> dict[str, dict[str, str]]:
-    """By step: names of key columns then by names now, of those that say what they were called."""
+    """Return by step the names of key columns then by names now, of those that say what they were called."""
     return _renamed_columns({node.name: node.spec.keys_of_input(0) for node in graph.nodes})
 
 
 def _renamed_aggregates(graph: LogicalGraph) -> dict[str, dict[str, str]]:
-    """By step: names of aggregates then by names now, of those that say what they were called."""
+    """Return by step the names of aggregates then by names now, of those that say what they were called."""
     return _renamed_columns(
         {step: tuple(each.output for each in layout) for step, layout in layouts_of(graph).items()}
     )

@@ -1,4 +1,4 @@
-"""In which order the steps of a job keep their aggregates: see ``weir.protocol.checkpoints.aggregate_layout``."""
+"""The order in which steps of a job keep aggregates: see ``weir.protocol.checkpoints.aggregate_layout``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from weir.specs.windows import WindowAggregateSpec
 
 
 def layouts_of(graph: LogicalGraph) -> dict[str, Layout]:
-    """By step: the aggregates of its state, in their order there."""
+    """Return by step the aggregates of its state, in their order there."""
     by_name = {node.name: node for node in graph.nodes}
     found = {
         node.name: node.spec.stored_layout(by_name[item.producer].schema_of(item.output))

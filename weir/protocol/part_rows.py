@@ -19,7 +19,7 @@ _SPREAD_MIN = 0.1
 
 
 class PartRows:
-    """One per subtask, called by its thread."""
+    """The rows that a subtask takes at a time; its thread calls the methods."""
 
     def __init__(self, rows_max: int) -> None:
         """``rows_max``: rows of the largest batch."""

@@ -85,7 +85,7 @@ class Question:
         return (self.time_from_ms, self.time_to_ms) != (None, None)
 
     def to_json(self) -> dict[str, Any]:
-        """For a task manager."""
+        """Return the question for a task manager."""
         # ``asdict`` copies every value, which takes half as long as all the rest of a question.
         return {
             name: value for name, default in _DEFAULTS.items() if (value := getattr(self, name)) != default

@@ -281,7 +281,7 @@ class _Gone:
         self.has_gone = False
 
     def listen(self) -> None:
-        """From now on."""
+        """Listen from now on."""
         self._listening = asyncio.ensure_future(self._listen())
 
     async def _listen(self) -> None:
@@ -291,6 +291,6 @@ class _Gone:
         self._task.cancel()
 
     def close(self) -> None:
-        """It is answered."""
+        """Stop to listen: the question is answered."""
         if self._listening is not None:
             self._listening.cancel()

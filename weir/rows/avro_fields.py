@@ -171,7 +171,7 @@ def stored_time(logical: str, zone: str | None) -> pa.DataType | None:
 
 
 def time_of(found: Sequence[Json], data_type: pa.DataType) -> pa.DataType | None:
-    """As what times the numbers of a column of times are to be read; None: as those of the column itself."""
+    """Return as what times the numbers of a column of times are to be read; None: as those of the column itself."""
     if not pa_types.is_temporal(data_type):
         return None
     zone = data_type.tz if pa_types.is_timestamp(data_type) else None
@@ -217,7 +217,7 @@ def _logical(kind: Json) -> str:
 
 
 def decimals_in(kind: Json) -> list[Json]:
-    """All types of logical type "decimal"."""
+    """Return all types of logical type "decimal"."""
     if isinstance(kind, list):
         return [found for inner in kind for found in decimals_in(inner)]
     if not isinstance(kind, Mapping):

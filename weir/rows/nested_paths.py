@@ -88,7 +88,7 @@ def parsed_path(column: str, path: GivenPath) -> Path:
 
 
 def path_text(path: Path) -> str:
-    """As messages name it."""
+    """Return a path as messages name it."""
     first, *rest = path
     return str(first) + "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in rest)
 
@@ -154,7 +154,7 @@ def has_places(wanted: Tree) -> bool:
 
 
 def object_key(key: str | int) -> str:
-    """Its name where a list of which single values are wanted is an object of them."""
+    """Return the name of a key where a list of which single values are wanted is an object of them."""
     return f"[{key}]" if isinstance(key, int) else key
 
 

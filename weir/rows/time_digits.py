@@ -95,6 +95,6 @@ def more_digits(text: str, dtype: pa.DataType) -> str:
 
 
 def lost_digits_of(values: Sequence[Any], dtype: pa.DataType, name: str) -> dict[int, str]:
-    """As :func:`lost_digits`, of Python values that ``pa.array`` takes as this type."""
+    """Return lost digits of Python values that ``pa.array`` takes as this type, as :func:`lost_digits` does."""
     wanted = finer(dtype)
     return {} if wanted == dtype else lost_digits(pa.array(values, wanted), dtype, name)

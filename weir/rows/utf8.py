@@ -88,7 +88,7 @@ def _are_right_together(texts: pa.Array, width: type) -> bool:
 
 
 def _places(column: pa.Array, name: str) -> list[tuple[str, np.ndarray]]:
-    """For each path of texts in an array, in which of its values they are wrong; bool, shape (values,)."""
+    """Return for each path of texts in an array in which of its values they are wrong; bool, shape (values,)."""
     dtype = column.type
     if isinstance(dtype, pa.BaseExtensionType):
         return _places(column.storage, name)
@@ -116,7 +116,7 @@ def _places(column: pa.Array, name: str) -> list[tuple[str, np.ndarray]]:
 
 
 def _in_lists(wrong: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """In which lists of values, given by where they end after where the first begins, some are wrong."""
+    """Return in which lists of values, given by where they end after where the first begins, some are wrong."""
     before = np.concatenate([[0], np.cumsum(wrong)])
     found: np.ndarray = before[ends[1:]] > before[ends[:-1]]
     return found

@@ -37,7 +37,7 @@ class _Block:
         self._pointer = byte_pointer(context, builder, signature, args)
 
     def masks(self, *found: Callable[[_Half], Any]) -> Any:
-        """For each of these which bytes are so: uint64, the lowest bit for the first byte."""
+        """Return for each of these functions which bytes are so: uint64, the lowest bit for the first byte."""
         halves = [_Half(self._builder, self._pointer, at) for at in (0, _HALF.count)]
         made = []
         for each in found:
@@ -95,7 +95,7 @@ def _same(value: int) -> Any:
 
 @untyped_intrinsic
 def _common(typing_context: Any, array: Any, index: Any) -> Any:
-    """Of 64 bytes those beyond ASCII; that continue a sequence; that lead one of two bytes."""
+    """Return masks of 64 bytes: those beyond ASCII; that continue a sequence; that lead one of two bytes."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         block = _Block(context, builder, signature, args)
@@ -110,7 +110,7 @@ def _common(typing_context: Any, array: Any, index: Any) -> Any:
 
 @untyped_intrinsic
 def _longer(typing_context: Any, array: Any, index: Any) -> Any:
-    """Of 64 bytes those that lead sequences of three or four bytes; of four; and see ``_Half.odd_leads``.
+    """Return masks of 64 bytes: leads of three or four bytes; of four; and see ``_Half.odd_leads``.
 
     One byte more is read.
     """

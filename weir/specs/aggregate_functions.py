@@ -157,7 +157,7 @@ def aggregate_type(
 
 
 def decimal_type(function: AggregateFunction, dtype: pa.DataType) -> pa.DataType:
-    """Of a sum, an extreme or a mean of decimals, as in SQL: exact, and of up to 38 digits."""
+    """Return the type of a sum, an extreme or a mean of decimals, as in SQL: exact, and of up to 38 digits."""
     if function in ("min", "max"):
         return dtype
     return pa.decimal128(38, max(dtype.scale, _MEAN_SCALE) if function == "mean" else dtype.scale)
@@ -204,7 +204,7 @@ def aggregated_columns(aggregates: Iterable[AnyAggregate], schema: pa.Schema) ->
 
 
 def different_conditions(aggregates: Iterable[AnyAggregate]) -> tuple[list[pl.Expr], list[int | None]]:
-    """Each condition once, and for each aggregate which of them it has; None: it has none.
+    """Return each condition once, and for each aggregate which of them it has; None: it has none.
 
     What Polars writes of an expression does not tell it from others: of lists the middle is left out, and of Python
     functions there is nothing.

@@ -110,7 +110,7 @@ class OperatorSpec:
 
     @property
     def window_time(self) -> WindowTime | None:
-        """By which time the step divides rows into windows; None: it does not."""
+        """Return by which time the step divides rows into windows; None: it does not."""
         return None
 
     @property
@@ -147,7 +147,7 @@ class OperatorSpec:
         return ()
 
     def describe(self) -> dict[str, object]:
-        """For plans, JSON-able: the kind and every field; fingerprints are of ``weir.specs.told_form``."""
+        """Describe the step for plans, JSON-able: kind and fields; fingerprints are of ``weir.specs.told_form``."""
         return {"kind": self.kind, **told_fields(self, _shown)}
 
     def former_form(self) -> dict[str, object]:
@@ -197,7 +197,7 @@ class OperatorSpec:
         return ()
 
     def read_for_side(self, output: str, wanted: frozenset[str], schema: pa.Schema) -> frozenset[str]:
-        """As :meth:`read_columns`, of what a side output is made of; all, unless the step says otherwise.
+        """Return the columns that a side output is made of; all, unless the step says otherwise.
 
         Args:
             output: name of a side output that is read.
@@ -207,7 +207,7 @@ class OperatorSpec:
         return frozenset(schema.names)
 
     def read_columns_of(self, index: int, wanted: frozenset[str], schema: pa.Schema) -> frozenset[str]:
-        """As :meth:`read_columns`, of the input at this position; for steps whose inputs are not alike."""
+        """Return the columns read of the input at this position; for steps whose inputs are not alike."""
         return self.read_columns(wanted, schema)
 
     def giving(self, wanted: frozenset[str]) -> Self:
@@ -301,7 +301,7 @@ def _is_default(value: object, default: object) -> bool:
 
 
 def _shown(value: Any) -> object:
-    """As plans show it, and as fingerprints of version 1 have it."""
+    """Return a value as plans show it, and as fingerprints of version 1 have it."""
     if isinstance(value, pl.Expr):
         return str(value)
     if isinstance(value, pa.Schema):

@@ -129,7 +129,7 @@ class ChangelogTopSpec(TopSpec):
         return ("top",)
 
     def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
-        """As of rows that are never updated; see :class:`OperatorSpec`."""
+        """Return the schema as of rows that are never updated; see :class:`OperatorSpec`."""
         schema = inputs[0]
         return super().output_schema(step, (schema.remove(schema.get_field_index(CHANGE_COLUMN)),))
 

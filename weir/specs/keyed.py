@@ -72,7 +72,7 @@ class KeyedSpec(OperatorSpec):
 
 @dataclass(frozen=True)
 class Aggregate:
-    """One accumulator: ``function`` over ``column`` (None for count), written to column ``output``."""
+    """An accumulator: ``function`` over ``column`` (None for count), written to column ``output``."""
 
     output: str
     function: AggregateFunction
@@ -204,7 +204,7 @@ class KeyedProcessSpec(ExpiringSpec):
 
     @property
     def state_names(self) -> tuple[str, ...]:
-        """Those that the author declared, and those of timers."""
+        """Return the names of the states that the author declared, and of timers."""
         return tuple(state.name for state in self.states)
 
     def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:

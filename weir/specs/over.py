@@ -122,7 +122,7 @@ class OverSpec(KeyedSpec):
 
     @property
     def running(self) -> tuple[OverColumn, ...]:
-        """Those of all rows before: of rows that the state keeps, each has its number and how many values it is of."""
+        """Return the columns over all rows before: each kept row has its number and how many values it is of."""
         return tuple(each for each in self.columns if each.is_unbounded)
 
     def kept_types(self, schema: pa.Schema) -> list[pa.DataType]:

@@ -20,7 +20,7 @@ from weir.specs.windows import WINDOW_BOUNDS
 
 @dataclass(frozen=True)
 class WindowTopPartSpec(OperatorSpec):
-    """Of each batch the rows that may be among the largest of their windows."""
+    """A step that passes on a batch's rows that may be among the largest of their windows."""
 
     kind: ClassVar[str] = "window_top_part"
     keeps_columns: ClassVar[bool] = True

@@ -47,7 +47,7 @@ class StateReader(ABC):
         """
 
     def scan_for_question(self, start: bytes, stop: bytes, *, reverse: bool) -> Iterator[tuple[bytes, bytes]]:
-        """As :meth:`scan`, for a question from outside: also where that reads more than what is asked for."""
+        """Scan for a question from outside, as :meth:`scan`: also where that reads more than what is asked for."""
         return self.scan(start, stop, reverse=reverse)
 
     def scan_prefix(self, prefix: bytes, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:

@@ -68,7 +68,7 @@ class BadRow:
 
 @dataclass
 class PushedInput:
-    """All that a test has given to one subtask of a source; it survives restarts, like a file."""
+    """What a test has given to one subtask of a source; it survives restarts, like a file."""
 
     #: Rows, each batch with its time columns, watermarks, and rows to be put aside, in order.
     elements: list[Element] = field(default_factory=list)
@@ -141,7 +141,7 @@ class PushedReader(SourceReader):
         return Poll(batch=batch, event_time_ms_max=self._event_time_ms_max)
 
     def _in_time(self, batch: pa.RecordBatch, highest_ms: np.ndarray, bound_ms: int) -> pa.RecordBatch:
-        """With the watermark as of each row, where the job needs it."""
+        """Return the batch with the watermark as of each row, where the job needs it."""
         times_ms = int64_column(batch, EVENT_TIME_COLUMN)
         column = row_watermarks.of_split(times_ms, highest_ms, bound_ms, WATERMARK_MAX_MS, self._wanted)
         return batch if column is None else row_watermarks.with_column(batch, column)

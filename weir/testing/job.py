@@ -43,7 +43,7 @@ class Savepoint(os.PathLike[str]):
             weakref.finalize(self, shutil.rmtree, path, ignore_errors=True)
 
     def __fspath__(self) -> str:
-        """Its directory."""
+        """Return the savepoint's directory."""
         return self.path
 
     def __str__(self) -> str:

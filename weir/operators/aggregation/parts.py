@@ -36,7 +36,7 @@ Update = Callable[[np.ndarray, weir_keys.KeyColumn], Pieces]
 
 
 class Part(ABC):
-    """One table of entries, and the aggregates that it belongs to."""
+    """A table of entries, and the aggregates that it belongs to."""
 
     #: Cells of an entry.
     cell_count = 1

@@ -123,7 +123,7 @@ def count_matches(
     stops: Any,
     counts: Any,
 ) -> None:
-    """With how many kept rows each new one matches. ``side`` is that of the kept ones."""
+    """Count the kept rows that each new one matches. ``side`` is that of the kept ones."""
     lo_at, until_at = layout[side, 0], layout[side, 1]
     for row in range(keys.size):
         key = keys[row]

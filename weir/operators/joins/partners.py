@@ -16,7 +16,7 @@ _EARLIEST_MS = -(2**63)
 
 
 class Partners(Protocol):
-    """Of all methods ``rows`` (int64) says which."""
+    """Partners that rows were joined with; ``rows`` (int64) of each method says which."""
 
     def times(self, rows: np.ndarray) -> np.ndarray:
         """Event times, int64."""
@@ -94,7 +94,7 @@ Pairs = tuple[np.ndarray, np.ndarray]
 
 
 def merged(kept: Iterator[Pairs], recent: Iterator[Pairs]) -> Iterator[Pairs]:
-    """All pairs in the order of the new rows; those that are held become ``-1 - number``, see :class:`BothPartners`."""
+    """Yield pairs in the order of the new rows; held ones become ``-1 - number``, see :class:`BothPartners`."""
     sources = (kept, ((new_rows, -1 - rows) for new_rows, rows in recent))
     heads = [next(source, None) for source in sources]
     while any(head is not None for head in heads):

@@ -314,7 +314,7 @@ class KafkaPartitions:
         self._error = more_telling(self._error, error)
 
     def _note_commit(self, error: KafkaError | None, partitions: Sequence[TopicPartition]) -> None:
-        """As :meth:`_note_error`, after each commit of positions; tools would show no lag, or an old one."""
+        """Note the error, if any, of a commit of positions; tools would show no lag, or an old one."""
         errors = [error, *(partition.error for partition in partitions)]
         told = next((each for each in errors if each is not None), None)
         now_s = self._clock.monotonic_s()

@@ -275,7 +275,7 @@ class RecordProducer:
             )
 
     def _ask(self, ask: Callable[[], None]) -> None:
-        """As :func:`_again`; notes whether the client may have sent a request twice."""
+        """Ask again and again, as :func:`_again` does; notes whether the client may have sent a request twice."""
         began_s = self._clock.monotonic_s()
         _again(ask)
         if self._clock.monotonic_s() - began_s >= self._quick_s:

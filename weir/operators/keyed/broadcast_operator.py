@@ -125,7 +125,7 @@ class BroadcastOperator(HoldingOperator):
         self._look_at_rules()
 
     def snapshot(self, checkpoint_id: int) -> Json:
-        """As of the base class, and the dict, of one subtask of all."""
+        """Return the snapshot of the base class; one subtask of all adds the dict."""
         kept = super().snapshot(checkpoint_id)
         if self.table.is_keeper:
             # What is told must not change any more.

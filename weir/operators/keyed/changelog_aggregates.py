@@ -191,7 +191,7 @@ class ChangelogAggregateOperator(Operator):
     # --- the result ---
 
     def results_of(self, values: list[bytes], schema: pa.Schema, given: pa.Schema) -> list[pa.Array]:
-        """For questions, of an operator that is not open: the columns of the aggregates.
+        """Return the columns of the aggregates for a question, from an operator that is not open.
 
         Args:
             values: of keys in the store.

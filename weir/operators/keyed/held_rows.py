@@ -24,7 +24,7 @@ _AS_OF_COLUMN = "_held_as_of_ms"
 
 
 class HeldRows:
-    """Of one subtask. Its methods raise ``StateError`` where the store cannot be read or written."""
+    """Rows that one subtask holds. Its methods raise ``StateError`` where the store cannot be read or written."""
 
     def __init__(self, table: HeldTable, max_parallelism: int) -> None:
         self._table = table
@@ -57,7 +57,7 @@ class HeldRows:
         self._add(batch if as_of_ms is None else batch.append_column(_AS_OF_COLUMN, pa.array(as_of_ms)))
 
     def take(self) -> list[pa.RecordBatch]:
-        """All rows, as they came; they are held no more."""
+        """Return all rows, as they came; they are held no more."""
         self._take_new()
         self._let_go()
         taken = [self._in_order(batch) for batch in self._joined(self._batches)]
@@ -96,7 +96,7 @@ class HeldRows:
                 first = index
 
     def _in_order(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """In the order in which time went on; rows of a key group stay in order."""
+        """Return rows in the order in which time went on; those of a key group stay in order."""
         index = batch.schema.get_field_index(_AS_OF_COLUMN)
         if index < 0:
             return batch

@@ -1,4 +1,4 @@
-"""From a declaration to its handle."""
+"""The way from a declaration to its handle."""
 
 from __future__ import annotations
 

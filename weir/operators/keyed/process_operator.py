@@ -246,7 +246,7 @@ class KeyedProcessOperator(UserStep, InTimeOperator, TimedOperator):
         return self._turn(time_ms)
 
     def _turn(self, time_ms: int, *, late: bool = False) -> Iterator[pa.RecordBatch | SideRows | Pause]:
-        """As :meth:`on_watermark`; ``late``: only timers are due that were registered late."""
+        """Fire what is due, for :meth:`on_watermark`; ``late``: only timers that were registered late."""
         if time_ms < self._watermark_ms:
             return
         self._watermark_ms = time_ms

@@ -61,7 +61,7 @@ class RowTimes:
     # --- one after the other ---
 
     def move(self, index: int) -> None:
-        """It is the turn of a row of the piece."""
+        """Move to a row of the piece."""
         if self._firer is not None:
             self._firer.reach(self._as_of[self._first + index])
         if self._states is not None:

@@ -83,7 +83,7 @@ class AggregateCodec:
     values: int = FORMAT_VERSION
 
     def to_json(self) -> Json:
-        """For the snapshot."""
+        """Return the codec for the snapshot."""
         return {
             "values": self.values,
             "keys": [list(key) for key in self.keys],

@@ -169,7 +169,7 @@ class TopOperator(Operator):
         self._tells_places = spec.rank is not None or spec.rows == 1
 
     def _columns_of(self, schema: pa.Schema) -> list[pa.Field]:
-        """Those that are kept."""
+        """Return the columns that are kept."""
         added = {CHANGE_COLUMN, self._spec.rank}
         return [field for field in schema if field.name not in added]
 

@@ -50,7 +50,7 @@ class _Below(Protocol):
 
 
 class _Stored:
-    """That of a key which is read by itself."""
+    """Elements of a key that is read by itself."""
 
     def __init__(self, reading: StateReading, prefix: bytes) -> None:
         self._reading, self._prefix = reading, prefix
@@ -65,7 +65,7 @@ class _Stored:
 
 
 class _Listed:
-    """That of a key of a range, all of which was read."""
+    """Elements of a key of a range, all of which was read."""
 
     def __init__(self, entries: list[tuple[bytes, bytes]]) -> None:
         self._entries = entries

@@ -40,7 +40,7 @@ RECENT_ROWS_MAX = 500_000
 
 
 class _Row(NamedTuple):
-    """One row of a key, as it is kept."""
+    """A row of a key, as it is kept."""
 
     side: int
     time_ms: int
@@ -183,7 +183,7 @@ class JoinFormat(StateFormat):
         bounds: KeyBounds,
         blocks: Iterator[tuple[bytes, bytes]],
     ) -> dict[bytes, list[_Row]]:
-        """By key the rows of a key group that lie in blocks."""
+        """Return by key the rows of a key group that lie in blocks."""
         start, stop = bounds
         found: dict[bytes, list[_Row]] = {}
         count, watermark_ms = 0, reading.watermark_of(group)

@@ -86,7 +86,7 @@ class Wanted(NamedTuple):
     reverse: bool = False
 
     def ordered(self, ascending: Sequence[_Item]) -> Sequence[_Item]:
-        """In the order that is asked for."""
+        """Return items in the order that is asked for."""
         return ascending[::-1] if self.reverse else ascending
 
 
@@ -95,7 +95,7 @@ _ByKey = Sequence[tuple[bytes, list[PaneEntry]]]
 
 
 class PaneFormat(StateFormat):
-    """One aggregate of windows that consist of panes."""
+    """The format of an aggregate of windows that consist of panes."""
 
     has_times = True
 
@@ -124,7 +124,7 @@ class PaneFormat(StateFormat):
 
     @abstractmethod
     def _made_folds(self) -> Folds:
-        """Of the entries."""
+        """Return the folds of the entries."""
 
     @abstractmethod
     def _pane_ends(self, bounds: PaneBounds, first_ms: int, last_ms: int) -> range:
@@ -326,7 +326,7 @@ def _listed(found: Found, count: int) -> list[list[dict[str, Any]]]:
 
 
 def too_large() -> QueryError:
-    """One key has more different values or buckets in its windows than are read at a time."""
+    """Return the error that a key has more different values or buckets in its windows than are read at a time."""
     return QueryError(
         413,
         f"the windows of a key have more than {PART_ENTRIES_MAX:,} entries of values: ask for less time, or for the "

@@ -39,7 +39,7 @@ class PaneBounds:
 
 
 class RangeReading(Protocol):
-    """One state of one step, in the order of keys. Keys are whole state keys; a range lies within one key group."""
+    """A state of a step, in the order of keys. Keys are whole state keys; a range lies within one key group."""
 
     def scan(self, start: bytes, stop: bytes, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
         """Entries with ``start <= key < stop`` in key order, or the reverse."""
@@ -48,7 +48,7 @@ class RangeReading(Protocol):
         """Whether an entry with this time (``UNDATED``: without one) has expired; for states with a TTL."""
 
     def cut_ms(self, group: int, state_id: int, retention_ms: int) -> int:
-        """Of versions, windows and sessions that a step declares: what is before this time is not there any more."""
+        """Return the time before which versions, windows and sessions that a step declares are not there any more."""
 
     def bounds_of(
         self, group: int, state_id: int, cell_count: int, first_ms: int, last_ms: int
@@ -69,7 +69,7 @@ class RangeReading(Protocol):
         """
 
     def ends_by_time(self, group: int, state_id: int, cell_count: int) -> bool:
-        """Of sessions: whether the place of a group is marked, see ``PaneTable.mark_places``; of when reading began."""
+        """Return whether a group's place (of sessions) was marked when reading began, see ``PaneTable.mark_places``."""
 
     def watermark_of(self, group: int) -> int:
         """The watermark of a group's owner; ``weir.state.tables.stamps.UNDATED``: it is not known."""
@@ -78,7 +78,7 @@ class RangeReading(Protocol):
         """Number in the store of another state of the step, by the name under which the job has it."""
 
     def check(self) -> None:
-        """To be called now and then while much is read; may wait, and raises what ends the question."""
+        """Wait if that must be, or raise what ends the question; called now and then while much is read."""
 
 
 class StateReading(RangeReading, Protocol):

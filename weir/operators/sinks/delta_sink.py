@@ -152,7 +152,7 @@ class DeltaSink(RolledFilesSink):
         return value | {"app_id": self._app_id}
 
     def described(self, files: list[WrittenFile], logs: list[str]) -> Json:
-        """With the files' facts for the table's log."""
+        """Return the roll with the files' facts for the table's log."""
         self._rolls += 1
         return super().described(files, logs) | {
             "app_id": self._app_id,

@@ -92,11 +92,11 @@ class RolledFilesSink(PartFilesSink):
         )
 
     def described(self, files: list[WrittenFile], logs: list[str]) -> Json:
-        """All that the commit of a roll needs."""
+        """Return all that the commit of a roll needs."""
         return {"name": logs[0], "files": [file.name for file in files], "logs": logs}
 
     def check_holds_rows(self, context: OperatorContext) -> None:
-        """It has."""
+        """Accept the checkpoint: this sink holds rows."""
 
     def _is_there(self, item: RowLog, there: Collection[str]) -> bool:
         """A log goes when its rows are visible: the checkpoint is an older one then, or the directory another.

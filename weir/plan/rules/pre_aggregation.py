@@ -80,7 +80,7 @@ def with_all_rows(nodes: Sequence[Node]) -> list[Node]:
 
 
 def _without_adding_up(before: Sequence[Node], node: Node, spec: WindowAggregateSpec) -> list[Node]:
-    """All steps up to windows over all keys, of which the step before them lets all rows pass."""
+    """Return all steps up to windows over all keys, of which the step before them lets all rows pass."""
     (item,) = node.inputs
     if not spec.takes_parts:
         return [*before, node]

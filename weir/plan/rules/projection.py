@@ -17,7 +17,7 @@ from weir.specs import SourceSpec
 
 
 def wanted_columns(nodes: Sequence[Node], whole: Collection[str] = ()) -> dict[str, frozenset[str]]:
-    """By output (``Input.output_id``): its columns that anything after it reads; of sinks none.
+    """Return by output (``Input.output_id``) its columns that anything after it reads; of sinks none.
 
     Args:
         nodes: in topological order.

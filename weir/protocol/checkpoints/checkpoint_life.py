@@ -38,7 +38,7 @@ class Flight:
 
     @property
     def checkpoint_id(self) -> int:
-        """Its number."""
+        """Return the checkpoint's number."""
         return self.record.checkpoint_id
 
     @property
@@ -48,7 +48,7 @@ class Flight:
 
 
 class CheckpointLife:
-    """All checkpoints of a job; see :class:`~weir.protocol.checkpoints.checkpoint.CheckpointMachine`."""
+    """The checkpoints of a job; see :class:`~weir.protocol.checkpoints.checkpoint.CheckpointMachine`."""
 
     def __init__(self, settings: CheckpointSettings, next_id: int, name_of: NameOf = numbered) -> None:
         """``next_id``: higher than that of every checkpoint which may ever have begun in this store."""
@@ -148,7 +148,7 @@ class CheckpointLife:
         return self._calm.minds_news
 
     def take_ended(self) -> list[CheckpointRecord]:
-        """Those that have ended since the last call, for the log."""
+        """Return the checkpoints that have ended since the last call, for the log."""
         return self._records.take_ended()
 
     def place(self, subtask: SubtaskId) -> str | None:

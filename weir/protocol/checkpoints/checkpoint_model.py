@@ -63,7 +63,7 @@ class CheckpointState(Enum):
 
 @dataclass
 class CheckpointRecord:
-    """One checkpoint for people: what ``GET /checkpoints`` shows."""
+    """A checkpoint for people: what ``GET /checkpoints`` shows."""
 
     checkpoint_id: int
     #: When it was asked for or began.
@@ -116,7 +116,7 @@ class CheckpointRecord:
 
     @property
     def duration_ms(self) -> int | None:
-        """From its beginning to its end; None before."""
+        """Return the time from the checkpoint's beginning to its end; None before."""
         if self.started_ms is None or self.ended_ms is None:
             return None
         return self.ended_ms - self.started_ms
@@ -284,7 +284,7 @@ class EndNotified:
 
 @dataclass(frozen=True)
 class FinalRequested:
-    """All subtasks have ended (``job_model.CommitFinal``); :class:`FinalDone` follows, or :class:`FailJob`."""
+    """The end of all subtasks (``job_model.CommitFinal``); :class:`FinalDone` follows, or :class:`FailJob`."""
 
     subtasks: tuple[SubtaskId, ...]
 

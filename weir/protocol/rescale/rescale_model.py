@@ -125,7 +125,7 @@ class GroupsOwned:
 
 @dataclass(frozen=True)
 class GroupsMigrated:
-    """All state of these groups is at their owners, ``bytes`` more than reported before; groups may be none."""
+    """State of these groups is all at their owners, ``bytes`` more than reported before; groups may be none."""
 
     groups: tuple[int, ...]
     bytes: int

@@ -1,4 +1,4 @@
-"""One subtask's part in the rescale of its stage: what it owns, what it gives away, what it waits for.
+"""The part of a subtask in the rescale of its stage: what it owns, what it gives away, what it waits for.
 
 Pure: the subtask's loop calls :meth:`OwnerMachine.handle` with every event in the order in which they happen
 to it, and carries out the actions it returns, in order, before it takes the next element. Every subtask of

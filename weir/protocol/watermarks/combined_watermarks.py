@@ -46,7 +46,7 @@ class WatermarkTracker:
         return bool(self._watermarks_ms) and len(self._idle) == len(self._watermarks_ms)
 
     def known(self) -> list[tuple[Hashable, int, bool]]:
-        """Of each open input its name, its watermark and whether it is idle; also for other threads."""
+        """Return the name of each open input, its watermark and whether it is idle; also for other threads."""
         idle = self._idle.copy()
         return [(name, at, name in idle) for name, at in self._watermarks_ms.copy().items()]
 

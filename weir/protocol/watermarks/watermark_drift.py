@@ -23,7 +23,7 @@ class AlignedSource:
 
 
 def lowest_watermarks_ms(sources: Iterable[AlignedSource]) -> dict[str, int]:
-    """By group the lowest watermark of those that are not idle; if all are, the highest one: nobody is waited for."""
+    """Return by group the lowest watermark of those not idle; if all are, the highest: nobody is waited for."""
     active: dict[str, int] = {}
     idle: dict[str, int] = {}
     for source in sources:

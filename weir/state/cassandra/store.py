@@ -121,7 +121,7 @@ class DatabaseStore(StateBackend):
         self._deletes += len(deletes)
 
     def put_many(self, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
-        """As :meth:`write` of these pairs."""
+        """Write these pairs, as :meth:`write` does."""
         self._before_write()
         header = value_header(self._covering_id())
         self.changes.put_many(keys, [header + value for value in values])

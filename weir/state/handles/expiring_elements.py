@@ -383,7 +383,7 @@ class ExpiringMapHandle(ExpiringElements, MapHandle):
         return self._read_each(self._items_of(keys, map_keys))
 
     def get(self, key: Any, default: Any = None) -> Any:
-        """As of a map without a TTL, without what has expired."""
+        """Return a value as a map without a TTL does, without what has expired."""
         value = super().get(key, default)
         if self._is_refreshed_by_access and not isinstance(key, Keys):
             at = self._at()

@@ -19,7 +19,7 @@ def pack_version(valid_from_ms: int, data: bytes) -> bytes:
 
 
 def unpack_version(data: bytes) -> tuple[int, bytes]:
-    """From when on it is in force, and the value's bytes; empty: it was deleted.
+    """Return from when on a version is in force, and the value's bytes; empty: it was deleted.
 
     Raises:
         StateMismatchError: another version of Weir wrote it.

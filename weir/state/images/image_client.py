@@ -79,7 +79,7 @@ class ImageClient:
     def start_put_and_get(
         self, puts: tuple[PackedKeys, np.ndarray] | None, keys: PackedKeys | None, value_bytes: int
     ) -> Callable[[], PackedReply]:
-        """As :meth:`start_get`; writes are refused, when the function that is returned is called."""
+        """Begin a read, as :meth:`start_get`; writes are refused, when the function that is returned is called."""
 
         def read() -> PackedReply:
             if puts is not None:

@@ -188,7 +188,7 @@ class GroupOwnership:
         return group in self._epochs
 
     def epoch(self, group: int) -> int | None:
-        """With which epoch a group is owned; None: it is not. Any thread may call it."""
+        """Return the epoch with which a group is owned; None: it is not. Any thread may call it."""
         return self._epochs.get(group)
 
     def client(self, address: str) -> RemoteStateClient:

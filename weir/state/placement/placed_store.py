@@ -101,7 +101,7 @@ class PlacedStore(StateBackend):
             return not isinstance(place, MigratingGroup)
 
     def give_back(self, group: int, state_id: int, size_bytes: int) -> None:
-        """Let room be given back, as ``StateBackend`` says; what is at a peer, its store gives back when it merges its files."""
+        """Let room be given back; what is at a peer, its store gives back when it merges its files."""
         with self._lock:
             is_local = self._places.by_group.get(group.to_bytes(2, "big"), "") is None
         if is_local:

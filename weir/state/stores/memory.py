@@ -136,7 +136,7 @@ class MemoryBackend(StateBackend):
             self._open_view()
 
     def checkpoint(self, directory: Path) -> None:
-        """All entries in one Arrow file: costs 1 s per 5 million of them, mostly without the lock."""
+        """Write all entries to one Arrow file: costs 1 s per 5 million of them, mostly without the lock."""
         with self._lock:
             entries = dict(self._open_view().entries)
         try:

@@ -195,7 +195,7 @@ class RocksDbBackend(StateBackend):
             self._deletes += len(deletes)
 
     def put_many(self, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
-        """As :meth:`write` of these pairs, without making the pairs."""
+        """Write these pairs, as :meth:`write`, without making the pairs."""
 
         def fill(batch: WriteBatch) -> None:
             put = batch.put
@@ -275,7 +275,7 @@ class RocksDbBackend(StateBackend):
         self._compaction.give_back(group, state_id, size_bytes)
 
     def wait_given_back(self, timeout_s: float) -> bool:
-        """For benchmarks and tests: return when the space of deleted entries is given back; False: not by then."""
+        """Wait, in benchmarks and tests, until the space of deleted entries is given back; False: not by then."""
         return self._compaction.wait(timeout_s)
 
     def _compact_range(self, start: bytes, stop: bytes) -> None:
@@ -331,7 +331,7 @@ class RocksDbBackend(StateBackend):
 
 
 class _Scan(Iterator[tuple[bytes, bytes]]):
-    """One pass over a range. RocksDB's iterator is made when the scan begins, so later writes do not show.
+    """A pass over a range. RocksDB's iterator is made when the scan begins, so later writes do not show.
 
     Iterate over it for a reverse scan, over :meth:`chunks` for one in key order.
     """
@@ -351,7 +351,7 @@ class _Scan(Iterator[tuple[bytes, bytes]]):
         self._last = stop
 
     def chunks(self) -> Iterator[list[tuple[bytes, bytes]]]:
-        """One entry, which is often all that is wanted, then more at a time: 0.3 µs an entry, a fifth of one by one.
+        """Yield one entry, often all that is wanted, then more at a time: 0.3 µs an entry, a fifth of one by one.
 
         After :meth:`release` what was read already still comes, and then an error.
         """

@@ -23,7 +23,7 @@ _ABSENT: Any = object()
 
 
 class BroadcastTable(StateTable):
-    """All methods are called by the subtask's thread."""
+    """A table of a broadcast state. All methods are called by the subtask's thread."""
 
     def __init__(self, backend: StateBackend, state_id: int, groups: Iterable[int]) -> None:
         """``groups``: that the subtask owns when it opens; none if a rescale adds it, which then brings the dict."""

@@ -98,7 +98,7 @@ class Expiry:
         return self._times.is_in_rows and self.ttl.time == "event"
 
     def set_now(self, now_ms: int, stamp: int) -> None:
-        """It is the turn of a row of this time, which may be earlier than that of the row before."""
+        """Set the time of the row whose turn it is; it may be earlier than that of the row before."""
         self.now_ms, self.stamp = now_ms, max(stamp, self.first_ms)
         unknown = now_ms == UNDATED
         self.cut_ms = (
@@ -156,7 +156,7 @@ class Expiry:
         return self._times.goes_by_keys and self.ttl.time == "event"
 
     def turn_to(self, key_hash: int) -> None:
-        """It is the turn of a key, where rows of several keys are processed together."""
+        """Turn to a key, where rows of several keys are processed together."""
         self._times.move_to(key_hash)
 
     def of_keys(self, hashes: np.ndarray, *, writes: bool = False) -> np.ndarray:
@@ -224,14 +224,14 @@ class Expiry:
         return None if expired else data[STAMP_BYTES:]
 
     def loaded(self, data: bytes | None) -> bytes | None:
-        """As :meth:`live`, of an entry that any of the rows that are processed may look at."""
+        """Return the live data of an entry, as :meth:`live`, that any of the rows that are processed may look at."""
         if data is None or not self.is_in_rows or data[:1] != STAMPED:
             return self.live(data)
         stamp: int = STAMP.unpack_from(data, 1)[0]
         return None if UNDATED < stamp <= self.lowest_cut_ms else data[STAMP_BYTES:]
 
     def kept(self, data: bytes | None) -> bytes | None:
-        """As :meth:`live`, of an entry that any row that may come may look at."""
+        """Return the live data of an entry, as :meth:`live`, that any row that may come may look at."""
         if data is None or not self.is_in_rows or data[:1] != STAMPED:
             return self.live(data)
         stamp: int = STAMP.unpack_from(data, 1)[0]
@@ -257,7 +257,7 @@ class Expiry:
     # --- key groups come and go ---
 
     def adopt_groups(self, groups: Iterable[int]) -> None:
-        """These key groups came: their clocks in the store count."""
+        """Adopt key groups that came: their clocks in the store count."""
         listed = list(groups)
         self.owned[listed] = self._unread[listed] = True
         self._has_unread = True

@@ -176,7 +176,7 @@ class HeldTable(ValueTable):
         )
 
     def _known(self, groups: frozenset[int]) -> list[int]:
-        """Those of which the new owner is sent values: the holder has all of them."""
+        """Return the groups of which the new owner is sent values: the holder has all of them."""
         return sorted((groups & self._sent.keys()) - self._came - self._given.keys())
 
     def _written(self, groups: Collection[int]) -> Mapping[bytes, int]:

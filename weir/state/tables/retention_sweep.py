@@ -29,7 +29,7 @@ _ENTRY_BYTES = 32
 
 
 class RetentionSweep:
-    """One for each table; called by the subtask's thread, between two batches."""
+    """The sweep of a table; called by the subtask's thread, between two batches."""
 
     def __init__(self, table: RetainedTable, backend: StateBackend) -> None:
         self._table = table

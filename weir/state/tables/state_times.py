@@ -160,7 +160,7 @@ class StateTimes:
             expiry.set_now(now_ms, now_ms if write_ms is None else write_ms)
 
     def move_to(self, key_hash: int) -> None:
-        """As :meth:`move`, to the time of a key's rows; see :meth:`enter_keys`."""
+        """Move to the time of a key's rows, as :meth:`move`; see :meth:`enter_keys`."""
         if not self.goes_by_keys:
             return
         if not self._by_hash:

@@ -1,4 +1,4 @@
-"""From the type that a job's author declares to the values that a state takes."""
+"""The way from the type that a job's author declares to the values that a state takes."""
 
 from __future__ import annotations
 

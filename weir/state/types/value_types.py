@@ -49,7 +49,7 @@ def listed(values: Any) -> list[Any]:
 
 
 class ValueType(ABC):
-    """One type of values. ``None`` is no value of any type: only parts of lists and structs may be null."""
+    """A type of values. ``None`` is no value of any type: only parts of lists and structs may be null."""
 
     #: See :data:`Form`.
     form: Form

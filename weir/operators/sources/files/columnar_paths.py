@@ -41,7 +41,7 @@ class FilePlaces:
 
     @classmethod
     def nowhere(cls) -> FilePlaces:
-        """Of no file."""
+        """Return the places of no file."""
         return cls({}, {}, {})
 
     @property
@@ -187,7 +187,7 @@ class WantedLeaves:
     paths: Sequence[str]
 
     def single(self, names: Collection[str]) -> dict[str, int]:
-        """Of these columns those that are made of one Parquet column with a value for each row."""
+        """Return those of these columns that are made of one Parquet column with a value for each row."""
         return {name: found[0] for name in names if len(found := self.numbers.get(name, ())) == 1}
 
 

@@ -129,10 +129,10 @@ class FileReader(BatchSource):
 
     @abstractmethod
     def _input_quota(self, events_max: int) -> int:
-        """This subtask's part of the limit, for the files that were chosen."""
+        """Return this subtask's part of the limit, for the files that were chosen."""
 
     def _chosen(self) -> list[bool]:
-        """For every subtask, by rank, whether files were chosen for it."""
+        """Return for every subtask, by rank, whether files were chosen for it."""
         return [bool(pieces) for pieces in self._assigned]
 
     def _share(self, rests: list[Rest]) -> list[list[Rest]]:
@@ -242,7 +242,7 @@ class FileReader(BatchSource):
         return (self._reading or "") if self._has_file_times else ""
 
     def _hold(self, pieces: Sequence[Piece]) -> None:
-        """These will be read: until then the watermark is not past the first row of each of their files.
+        """Hold the watermark before the first row of each file of these pieces until they are read.
 
         A file that turns up while the source follows begins where the watermark is then.
         """

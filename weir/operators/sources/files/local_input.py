@@ -164,7 +164,7 @@ def _folders_below(tops: Iterable[str]) -> list[str]:
 
 
 def _regular(names: list[str], is_known: Callable[[str], bool] | None = None) -> list[FoundFile]:
-    """Those that are files, or links to some; what goes away meanwhile is left out."""
+    """Return the names that are files, or links to some; what goes away meanwhile is left out."""
     found = []
     for name in names:
         if is_known is not None and is_known(name):

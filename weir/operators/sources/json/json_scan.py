@@ -140,7 +140,7 @@ def _matches(data: np.ndarray, at: int, keys: np.ndarray, start: int, stop: int)
 
 @byte_kernel_part
 def _key_hash(data: np.ndarray, at: int, length: int) -> int:
-    """Of a key with its closing quote; 0 to 2**24 - 1."""
+    """Return the hash of a key with its closing quote; 0 to 2**24 - 1."""
     found = np.uint64(length) * _MIX
     offset = 0
     while offset < length:
@@ -178,7 +178,7 @@ def fill_slots(keys: np.ndarray, key_offsets: np.ndarray, objects: np.ndarray, s
 
 @byte_kernel_part
 def _find_entry(data: np.ndarray, at: int, entries: Entries, number: int, guess: int) -> int:
-    """Of the entries of an object the one whose key begins at ``at``; -1: none."""
+    """Return the entry of an object whose key begins at ``at``; -1: none."""
     keys, key_offsets, objects, slots = entries.keys, entries.key_offsets, entries.objects, entries.slots
     first = objects[number, OBJECT_FIRST]
     stop = objects[number, OBJECT_STOP]
@@ -205,7 +205,7 @@ def _find_entry(data: np.ndarray, at: int, entries: Entries, number: int, guess:
 
 @byte_kernel_part
 def _find_with_escapes(data: np.ndarray, at: int, entries: Entries, number: int) -> tuple[int, int]:
-    """As :func:`_find_entry`, for a key that may have escapes; and the position after it, -1: not certain."""
+    """Find the entry of a key that may have escapes; and the position after it, -1: not certain."""
     keys, key_offsets, objects = entries.keys, entries.key_offsets, entries.objects
     first = objects[number, OBJECT_FIRST]
     stop = objects[number, OBJECT_STOP]

@@ -291,7 +291,7 @@ class StrictDecoder:
         return "a field does not have the type of the schema"
 
     def _first_reason(self, whole: dict[str, Any]) -> str:
-        """Of a parsed line the first value that is wrong, and why; empty: none of those that are wanted is."""
+        """Say the first value of a parsed line that is wrong, and why; empty: none of those that are wanted is."""
         for field, keys, path in zip(self._schema, self._paths, self._given, strict=True):
             value: Any = whole
             for key in keys:

@@ -128,7 +128,7 @@ def _date_converter(data_type: pa.DataType) -> Callable[[Any], Any]:
 
 
 def parsed_type(data_type: pa.DataType) -> pa.DataType:
-    """As what pyarrow.json reads values of a type: dates as texts, decimals as wider ones; then it is cast."""
+    """Return what pyarrow.json reads values of a type as: dates are texts, decimals are wider; then it is cast."""
     return with_innermost(wide(data_type), lambda dtype: pa.string() if pa_types.is_date(dtype) else dtype)
 
 

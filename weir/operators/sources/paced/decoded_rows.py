@@ -14,7 +14,7 @@ _AHEAD_BYTES_MAX = 2 << 20
 
 
 class DecodedRows:
-    """One decoded batch; used by its source only.
+    """A decoded batch; used by its source only.
 
     Args:
         batch: user columns without those that come late, and time columns.

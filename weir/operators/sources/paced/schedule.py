@@ -80,7 +80,7 @@ def is_trickle(rate: float) -> bool:
 
 
 def _turn_us(period_us: float, gather_us_max: int) -> int:
-    """From one poll to the next, where an event is due every ``period_us`` of a subtask."""
+    """Return the time from one poll to the next, where an event is due every ``period_us`` of a subtask."""
     if 2 * period_us >= gather_us_max:
         # An event would wait for one more at most, which saves little.
         return COALESCE_US

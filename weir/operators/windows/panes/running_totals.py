@@ -131,11 +131,11 @@ class RunningTotals(ABC):
 
     @abstractmethod
     def _forget(self, slots: np.ndarray) -> None:
-        """These slots are free."""
+        """Forget what these slots had: they are free."""
 
 
 class SummedTotals(RunningTotals):
-    """Of counts and sums of integers: what has entered is taken away exactly."""
+    """Totals of counts and sums of integers: what has entered is taken away exactly."""
 
     @override
     def clear(self) -> None:
@@ -173,11 +173,11 @@ class SummedTotals(RunningTotals):
         kernels.leave(slots, *arrays)
 
     def _forget(self, slots: np.ndarray) -> None:
-        """All is zero."""
+        """Set all to zero."""
 
 
 class StackedTotals(RunningTotals):
-    """Of everything that can be combined, but not taken away: two stacks.
+    """Totals of everything that can be combined, but not taken away: two stacks.
 
     The cells of a slot are the sum of the panes after :attr:`_split_ms`, the other stack.
     """

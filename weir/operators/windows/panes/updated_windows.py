@@ -85,7 +85,7 @@ class UpdatedWindowOperator(WindowAggregateOperator):
         self._times_told.plan(self._clock.now_us())
 
     def _in_rounds(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | SideRows]:
-        """Each window is told as of the row that makes it told, in the order of these rows."""
+        """Tell each window as of the row that makes it told, in the order of these rows."""
         collected = self._collected = []
         for rows in self._rounds(batch):
             self._numbers = np.arange(batch.num_rows) if rows is None else rows

@@ -445,7 +445,7 @@ class WindowAggregateOperator(InTimeOperator, TimedOperator):
         return last_ms
 
     def _single(self, entries: WindowEntries, places_ms: np.ndarray) -> Iterator[pa.RecordBatch]:
-        """Each entry is the whole of a window."""
+        """Yield the windows of which each is a whole entry."""
         rows = np.flatnonzero(entries.ends_ms > places_ms)
         ends_ms = entries.ends_ms[rows]
         if len(rows) and (ends_ms != ends_ms[0]).any():
@@ -465,7 +465,7 @@ class WindowAggregateOperator(InTimeOperator, TimedOperator):
     def _combined(
         self, entries: WindowEntries, places_ms: np.ndarray, until_ms: int
     ) -> Iterator[pa.RecordBatch]:
-        """Each window combines the panes of its keys."""
+        """Yield windows that combine the panes of their keys."""
         panes, ends_ms, parts = self._panes, entries.ends_ms, self._parts.load(entries)
         firsts, _, position = weir_keys.distinct_keys(weir_keys.hash_keys(entries.keys), entries.keys)
         keys = [key.take(pa.array(firsts)) for key in weir_keys.decode_keys(entries.keys, self._key_types)]

@@ -84,7 +84,7 @@ class ChangelogRowAggregates:
         self._of_rows = RowAggregates(aggregates, schema)
 
     def __call__(self, changes: pl.DataFrame) -> pl.DataFrame:
-        """One row for each window that has rows.
+        """Return a row for each window that has rows.
 
         Args:
             changes: of all windows, with columns ``_change`` and :data:`UNNAMED_COLUMN`, a number for each window.

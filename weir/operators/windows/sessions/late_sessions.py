@@ -108,7 +108,7 @@ class LateSessionOperator(EarlySessionOperator):
             self._changed.append(self.table.entries_at(np.unique(closed)))
 
     def _told_until(self, groups: np.ndarray) -> np.ndarray:
-        """Of these key groups: sessions that end before this time have been told; int64."""
+        """Return the time before which ends of these key groups' sessions have been told; int64."""
         places_ms = self.table.places_ms[groups]
         told: np.ndarray = np.where(places_ms == NOTHING_MS, NOTHING_MS, places_ms + self._lateness_ms)
         return told
@@ -208,7 +208,7 @@ class LateSessionOperator(EarlySessionOperator):
         return due
 
     def _tell_again(self, entries: WindowEntries) -> Iterator[pa.RecordBatch]:
-        """Those sessions that are complete, of which all entries are given and late rows have come.
+        """Tell complete sessions of which all entries are given and late rows have come.
 
         Of changes also those that are open, and have become one of several that were told.
         """

@@ -310,7 +310,7 @@ class Sessions:
         self.an_entry[self.number[chosen]] = chosen
 
     def change(self, complete: np.ndarray, gone_ms: int, *, empties: bool) -> _Change:
-        """Of entries that change, because those up to ``gone_ms`` are dropped, and others are over by their last row.
+        """Find entries that change, because those up to ``gone_ms`` are dropped, and others are over by their last row.
 
         Args:
             complete: by session: it fires.

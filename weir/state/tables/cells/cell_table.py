@@ -48,7 +48,7 @@ class CellTable(CellCache):
 
     @cached_property
     def _copied(self) -> np.ndarray:
-        """By key group: when it was copied for a new owner (the table's ``now``); negative: not, or it is void."""
+        """Return by key group when it was copied for a new owner (the table's ``now``); negative: not, or void."""
         return np.full(self._max_parallelism, -1, dtype=np.int64)
 
     @cached_property
@@ -78,7 +78,7 @@ class CellTable(CellCache):
         self._copied[wanted] = -1
 
     def adopt_groups(self, groups: Iterable[int]) -> None:
-        """These key groups are ours now, and the backend may have keys of them that we do not know of."""
+        """Adopt key groups, which are ours now: the backend may have keys of them that we do not know of."""
         wanted = self._wanted(groups)
         self.clear_groups(np.flatnonzero(wanted & ~self._kept).tolist())
         self._kept[wanted] = False
@@ -111,7 +111,7 @@ class CellTable(CellCache):
         return self._entries(self._table.recent_in_groups(wanted, count_max))
 
     def good_copies(self, groups: Iterable[int]) -> list[int]:
-        """Those of these key groups whose copy and the changes since it make up all that is worth having.
+        """Return those of these key groups whose copy and the changes since it make up all that is worth having.
 
         Not those of which something was evicted meanwhile: it may have changed, and would be missing.
         """

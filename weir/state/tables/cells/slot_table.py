@@ -391,12 +391,12 @@ class SlotTable:
         )
 
     def dirty_among(self, slots: np.ndarray) -> np.ndarray:
-        """Those of ``slots`` that are dirty."""
+        """Return those of ``slots`` that are dirty."""
         dirty: np.ndarray = slots[self._flags[slots] & DIRTY != 0]
         return dirty
 
     def used_among(self, slots: np.ndarray) -> np.ndarray:
-        """Those of ``slots`` that are in use."""
+        """Return those of ``slots`` that are in use."""
         used: np.ndarray = slots[self._flags[slots] & USED != 0]
         return used
 
@@ -414,7 +414,7 @@ class SlotTable:
         self._flags[slots[self._flags[slots] & USED != 0]] |= DIRTY
 
     def slots_between(self, after_ms: int, until_ms: int, beyond_ms: int) -> tuple[np.ndarray, int]:
-        """Of keys that begin with a time: slots with ``after_ms < time <= until_ms``, ascending (3 ns a slot).
+        """Return the slots of keys that begin with a time: ``after_ms < time <= until_ms``, ascending (3 ns a slot).
 
         Also returns the smallest time above ``until_ms``, if that is below ``beyond_ms``.
         """

@@ -98,7 +98,7 @@ class StoredCells:
         return order[present], *accumulators.decode_rows(rows, self._cell_count)
 
     def may_be_stored(self, slots: np.ndarray, groups: np.ndarray) -> np.ndarray:
-        """Of which of these slots, of these key groups, the store may have the state; bool."""
+        """Return of which of these slots, of these key groups, the store may have the state; bool."""
         stored: np.ndarray = self._group_status[groups] == _MAY_BE_STORED
         return stored
 
@@ -140,5 +140,5 @@ class StoredCells:
         self._group_status[groups] = _MAY_BE_STORED
 
     def forget(self, groups: np.ndarray) -> None:
-        """These groups (a mask) have another owner: look again when one of their keys comes."""
+        """Forget groups (a mask) that have another owner: look again when one of their keys comes."""
         self._group_status[groups] = _UNCHECKED

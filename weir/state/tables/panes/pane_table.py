@@ -331,5 +331,5 @@ def _without_header(keys: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _of(entries: WindowEntries | None, groups: np.ndarray) -> WindowEntries | None:
-    """Those of key groups (bool)."""
+    """Return the entries of key groups (bool)."""
     return None if entries is None else entries.part(np.flatnonzero(groups[entries.groups]))

@@ -40,12 +40,12 @@ class WindowTable(PaneTable):
     # --- questions from outside ---
 
     def fired_and_gone(self) -> tuple[np.ndarray, np.ndarray]:
-        """By key group: up to where windows have fired, and up to which end panes are to be deleted; copies."""
+        """Return by key group up to where windows have fired, and up to which end panes are to be deleted; copies."""
         self._look_quietly()
         return self.places_ms.copy(), self._panes.gone_ms.copy()
 
     def _look_quietly(self) -> None:
-        """As :meth:`look`; the operator is to find out by itself that groups are new here, and what is due of them."""
+        """Do :meth:`look`; the operator finds out by itself that groups are new here, and what is due of them."""
         if self._has_unknown:
             self.look()
             self._has_unknown = True
@@ -63,7 +63,7 @@ class WindowTable(PaneTable):
     def entries_of(
         self, group: int, key: bytes, ends_ms: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Of one key, in the panes with these ends (int64): ends, cells and presence of those that are there; copies.
+        """Return a key's entries in the panes with these ends (int64): ends, cells and presence; copies.
 
         Nothing is cached for it; what is not cached is read from the store, if that may have it.
         """

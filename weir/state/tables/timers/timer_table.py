@@ -46,7 +46,7 @@ class Due:
     parts: list[DuePart]
 
     def stops(self) -> dict[bytes, bytes]:
-        """By the two bytes of a key group, the first store key that is not covered by what was taken."""
+        """Return, by the two bytes of a key group, the first store key that is not covered by what was taken."""
         return {part.group.prefix[:2]: part.stop for part in self.parts}
 
 

@@ -17,7 +17,7 @@ class KnownRange:
     __slots__ = ("_is_sorted", "_keys", "start", "stop")
 
     def __init__(self, start: bytes, stop: bytes, keys: Iterable[bytes]) -> None:
-        """All keys with ``start <= key < stop`` that the cache or the store has."""
+        """Take all keys with ``start <= key < stop`` that the cache or the store has."""
         self.start, self.stop = start, stop
         self._keys = list(keys)
         self._is_sorted = False
@@ -47,7 +47,7 @@ class KnownRange:
         return self._keys[bisect_left(self._keys, start) : bisect_left(self._keys, stop)]
 
     def joined(self, other: KnownRange) -> KnownRange:
-        """Both as one where they touch; else the other one."""
+        """Return both as one where they touch; else the other one."""
         if self.start > other.stop or other.start > self.stop:
             return other
         start, stop = min(self.start, other.start), max(self.stop, other.stop)

@@ -28,7 +28,7 @@ Range = tuple[bytes, bytes]
 
 
 class ValuesAhead:
-    """Of one cache, whose thread calls the methods with its lock held, unless they say otherwise."""
+    """Values that a cache reads ahead; its thread calls methods with its lock held, unless they say otherwise."""
 
     def __init__(self, backend: StateBackend, buckets: Buckets, writes: ValueWrites, bytes_max: int) -> None:
         """``buckets``: of a table with owners."""

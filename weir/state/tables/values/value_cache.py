@@ -132,7 +132,7 @@ class WriteBackCache(StateBackend):
             self._deletes += len(owners)
 
     def values_of_owners(self, owners: Sequence[bytes], first: bytes) -> list[list[bytes]]:
-        """All values of each owner, in the order of their keys; ``first``: what the first key of one ends with."""
+        """Return all values of each owner, in order of keys; ``first``: what the first key of one ends with."""
         self._begin()
         with self._lock:
             found = list(map(self._buckets.values_of, owners))
@@ -272,7 +272,7 @@ class WriteBackCache(StateBackend):
         return self._writes.capture()
 
     def _begin(self) -> None:
-        """Before an operation: take note of a capture that has ended, give back some of what was forgotten."""
+        """Begin an operation: take note of a capture that has ended, give back some of what was forgotten."""
         self._check_open()
         if self._writes.has_capture():
             self._writes.settle_ended()
@@ -414,7 +414,7 @@ class WriteBackCache(StateBackend):
     # --- the rest ----------------------------------------------------------------------------------------------
 
     def stats(self) -> StoreStats:
-        """This cache's counters and its memory; the backend has its own."""
+        """Return this cache's counters and its memory; the backend has its own."""
         self._check_open()
         return StoreStats(
             gets=self._gets,

@@ -69,7 +69,7 @@ class ValueTable(StateTable):
         self._cache.write_new(puts)
 
     def values_of_owners(self, owners: Sequence[bytes], first: bytes) -> list[list[bytes]]:
-        """All values of each of these owners, in the order of their keys.
+        """Return all values of each of these owners, in the order of their keys.
 
         ``first``: what the first key that an owner may have ends with.
         """

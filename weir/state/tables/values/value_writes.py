@@ -104,7 +104,7 @@ class ValueWrites:
             buckets.store(bucket, key, value)
 
     def store_new(self, puts: Iterable[tuple[bytes, bytes]]) -> None:
-        """As :meth:`store`, of owners of which neither the store nor the cache has anything."""
+        """Store, as :meth:`store`, for owners of which neither the store nor the cache has anything."""
         dirty = self._dirty
         for key, value, bucket in self._buckets.store_new(puts):
             if bucket is None:
@@ -113,7 +113,7 @@ class ValueWrites:
                 dirty[key] = bucket
 
     def _store_by_group(self, puts: Iterable[tuple[bytes, bytes]]) -> None:
-        """As :meth:`store`, of many changes in a table without owners: those of a key group are stored together."""
+        """Store many changes in a table without owners: those of a key group are stored together."""
         groups: defaultdict[bytes, list[tuple[bytes, bytes]]] = defaultdict(list)
         for pair in puts:
             groups[pair[0][:2]].append(pair)
