@@ -14,15 +14,15 @@ from weir.clock import Clock
 from weir.errors import InputError
 from weir.local.channels import Channel, DirectChannel, Interleaving, LocalEdge, LocalOutput
 from weir.local.collected import CollectingStep, Collection
-from weir.local.state import step_tables, take_snapshot
+from weir.local.state import take_snapshot
 from weir.local.subtasks import LocalSource, LocalSubtask, LocalTask
 from weir.operators.chain import OperatorChain
-from weir.operators.dead_letters import DeadLetterFile, letters_stem
+from weir.operators.dead_letters import DeadLetterFile
 from weir.operators.factories import make_operator, make_reader
-from weir.operators.known_rows import KnownRows
 from weir.operators.late_rows import late_rows_of
 from weir.operators.reader_times import ReaderTimes
 from weir.operators.registry import create_combiner
+from weir.operators.step_contexts import StepLetters, step_context
 from weir.operators.step_flow import WaitingRows
 from weir.plan.graph import Node, PhysicalGraph, Stage
 from weir.protocol.job.event_counts import EventCounts
@@ -106,14 +106,18 @@ class Deployment:
         self._generation = generation
         self._job_start_us = job_start_us
         self._restored = restored
-        self._restored_id = restored_id
         self._keeps_positions = keeps_positions
         keyed = sum(stage.parallelism for stage in parts.graph.stages for n in stage.nodes if n.is_keyed)
         self._cache_bytes = parts.settings.state_cache_bytes // max(keyed, 1)
         self.dead_letters: list[tuple[str, DeadLetterFile]] = []
         self._source_letters: dict[SubtaskId, DeadLetterFile] = {}
-        #: By step: rows that it put aside before the restart that led here.
-        self._known_rows: dict[str, KnownRows] = {}
+        self._letters = StepLetters(
+            parts.dead_letters,
+            parts.graph.logical.name,
+            generation,
+            restored_id,
+            parts.settings.dead_letter_raw_bytes_max,
+        )
         #: The last checkpoint whose barrier a subtask has seen.
         self._passed_ids: dict[SubtaskId, int] = {}
         #: What each subtask gave at the latest barrier, and batches that it had given to collections until then.
@@ -313,9 +317,10 @@ class Deployment:
     def _create(self, stage: Stage, subtask: SubtaskId) -> LocalSubtask:
         output = LocalOutput(self._edges(subtask))
         first = stage.nodes[0]
-        dead_letters = self._dead_letter_file(first, subtask) if stage.is_source else None
-        if dead_letters is not None:
-            self._source_letters[subtask] = dead_letters
+        dead_letters = None
+        if first.source is not None:
+            dead_letters = self._letters.of_source(subtask, first.name, first.source.bad_records)
+            self._source_letters[subtask] = self._kept(first, dead_letters)
         routing = self._routing.get(stage.index)
         tables = StateTables(
             self._store,
@@ -394,56 +399,27 @@ class Deployment:
         tables: StateTables,
         dead_letters: DeadLetterFile | None,
     ) -> OperatorContext:
-        logical = self._parts.graph.logical
-        return OperatorContext(
-            job_name=logical.name,
-            operator_name=node.name,
-            stage_index=stage.index,
-            subtask_index=subtask.subtask_index,
-            parallelism=stage.parallelism,
-            max_parallelism=logical.max_parallelism,
-            batch_size=self._parts.settings.batch_size,
+        parts, settings = self._parts, self._parts.settings
+        planned = step_context(
+            parts.graph, stage, node, subtask, tables, parts.state_ids, settings.idle_timeout_ms
+        )
+        return replace(
+            planned,
+            batch_size=settings.batch_size,
             job_start_us=self._job_start_us,
-            clock=self._parts.clock,
-            tables=step_tables(tables, node, self._parts.state_ids),
+            clock=parts.clock,
             dead_letters=dead_letters,
-            idle_timeout_ms=self._idle_timeout_ms(node),
-            grace_period_ms=self._parts.settings.grace_period_ms,
+            grace_period_ms=settings.grace_period_ms,
             generation=self._generation,
             # Its own: what a subtask makes of it is seen by no other one.
             restored=copy.deepcopy(self._restored(node.name)),
-            is_sink=node.is_sink,
-            subtask_indices=tuple(stage.subtask_indices),
-            schema=node.schema,
-            sides_read=self._parts.graph.sides_read(node.name),
-            row_watermarks=self._parts.graph.row_watermarks,
-            # As on task managers, though no barrier can pass.
-            fires_in_parts=True,
         )
-
-    def _idle_timeout_ms(self, node: Node) -> int:
-        known = node.watermark.idle_timeout_ms
-        return self._parts.settings.idle_timeout_ms if known is None else known
 
     def _letters_of_step(self, node: Node, subtask: SubtaskId) -> DeadLetterFile:
-        stem = letters_stem(self._parts.dead_letters, self._parts.graph.logical.name, node.name)
-        if node.name not in self._known_rows:
-            self._known_rows[node.name] = KnownRows(stem, self._generation, self._restored_id)
-        return self._dead_letter_file(node, subtask, self._known_rows[node.name])
+        letters = self._letters.of_step(subtask, node.name, lambda: self._passed_ids.get(subtask, 0))
+        return self._kept(node, letters)
 
-    def _dead_letter_file(
-        self, node: Node, subtask: SubtaskId, known_rows: KnownRows | None = None
-    ) -> DeadLetterFile:
-        file = DeadLetterFile(
-            self._parts.dead_letters,
-            self._parts.graph.logical.name,
-            node.name,
-            subtask.subtask_index,
-            getattr(node.spec, "on_bad_record", "dead_letter"),
-            self._parts.settings.dead_letter_raw_bytes_max,
-            known_rows,
-            lambda: self._passed_ids.get(subtask, 0),
-        )
+    def _kept(self, node: Node, file: DeadLetterFile) -> DeadLetterFile:
         self.dead_letters.append((node.name, file))
         return file
 

@@ -97,9 +97,14 @@ class Node:
         )
 
     @property
+    def source(self) -> SourceSpec | None:
+        """The spec of a node that reads from outside; None: this one does not."""
+        return self.spec if isinstance(self.spec, SourceSpec) else None
+
+    @property
     def is_source(self) -> bool:
         """Whether this node reads from outside."""
-        return isinstance(self.spec, SourceSpec)
+        return self.source is not None
 
     @property
     def is_sink(self) -> bool:
