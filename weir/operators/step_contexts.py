@@ -1,4 +1,4 @@
-"""What the steps of a subtask are opened with, and where they put rows aside: alike on task managers and in one process."""
+"""What steps are opened with, and where they put rows aside: alike on task managers and in one process."""
 
 from __future__ import annotations
 

@@ -99,6 +99,16 @@ class OperatorSpec:
         return None
 
     @property
+    def may_order_time(self) -> bool:
+        """Whether nothing but time says which rows of the step come first."""
+        return not self.takes_several_inputs
+
+    @property
+    def renamed_states(self) -> dict[str, str]:
+        """What states were called before, by name, of those that say it."""
+        return {}
+
+    @property
     def time_words(self) -> str | None:
         """The windows of the step, or the times that it pairs, as plans show them; None: it goes by neither."""
         return None

@@ -44,6 +44,12 @@ class BroadcastProcessSpec(KeyedProcessSpec):
         held = () if self.hold_until is None else (HELD_STATE,)
         return ("broadcast", *super().state_names, *held)
 
+    @property
+    @override
+    def may_order_time(self) -> bool:
+        # Rows that wait for rules are in order already.
+        return self.hold_until is None
+
     def hands_on_times(self, index: int) -> bool:
         """Not of rules; see :class:`OperatorSpec`."""
         return index == 0

@@ -207,6 +207,11 @@ class KeyedProcessSpec(ExpiringSpec):
         """Return the names of the states that the author declared, and of timers."""
         return tuple(state.name for state in self.states)
 
+    @property
+    @override
+    def renamed_states(self) -> dict[str, str]:
+        return {state.name: state.renamed_from for state in self.states if state.renamed_from}
+
     def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
         """What the author declared; see :class:`OperatorSpec`."""
         return self.schema

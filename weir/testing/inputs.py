@@ -28,7 +28,6 @@ from weir.rows.records import (
     with_system_columns,
 )
 from weir.rows.schemas import schema_difference, small_type
-from weir.specs import SourceSpec
 
 #: Dicts, frames, tables and batches, or several of these; a Watermark stands behind the rows before it.
 GivenRows: TypeAlias = (
@@ -281,8 +280,8 @@ def _with_times(node: Node, batch: pa.RecordBatch, given: pa.Array | None, now_u
     As in the source, rows without a time are put aside. What is far in the future is not: the clock of a test stands
     where the test has put it.
     """
-    assert isinstance(node.spec, SourceSpec)
-    column, expression = node.spec.event_time_column, node.spec.event_time_expression
+    assert node.source is not None
+    column, expression = node.source.event_time_column, node.source.event_time_expression
     if column is None and expression is None:
         times = now_us // 1000 if given is None else given.cast(pa.int64()).to_numpy(zero_copy_only=False)
         yield with_system_columns(batch, times, now_us)
