@@ -14,7 +14,6 @@ import orjson
 from control_plane.checkpoints.checkpoint_calls import CheckpointCalls
 from control_plane.checkpoints.checkpoint_keeping import CheckpointKeeping, ConfirmedRecord
 from control_plane.checkpoints.checkpoint_log import CheckpointLog
-from control_plane.checkpoints.new_manifest import new_manifest
 from control_plane.checkpoints.restore_point import RestorePoint
 from control_plane.checkpoints.savepoint_paths import SavepointPathError, savepoint_uri
 from control_plane.checkpoints.savepoint_place import refused_place
@@ -287,9 +286,8 @@ class Checkpointer:
                 case model.Trigger():
                     self._background.spawn(self._trigger(action))
                 case model.Commit():
-                    self._background.spawn(
-                        self._commit(action, new_manifest(self._job, action, wall_ms(self._clock)))
-                    )
+                    manifest = self._job.manifest(action, wall_ms(self._clock))
+                    self._background.spawn(self._commit(action, manifest))
                 case model.NotifyEnd():
                     self._background.spawn(self._notify_end(action))
                 case model.FinalDone():
