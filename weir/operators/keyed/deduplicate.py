@@ -29,7 +29,7 @@ from weir.rows.row_watermarks import TimeCuts
 from weir.specs import DeduplicateSpec
 from weir.state.handles.block import Cursor, Keys
 from weir.state.handles.cell_values import CellHandle
-from weir.state.handles.expiring_values import ExpiringCellHandle
+from weir.state.handles.expiring_cells import ExpiringCellHandle
 from weir.state.ttl import Ttl
 
 
