@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-import copy
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 
-from weir.author.operator import NEVER_US, Json, Operator, OperatorContext, SourceReader
-from weir.author.watermarks import WatermarkStrategy
-from weir.clock import Clock
+from weir.author.operator import NEVER_US, Json
 from weir.errors import InputError
-from weir.local.channels import Channel, DirectChannel, Interleaving, LocalEdge, LocalOutput
-from weir.local.collected import CollectingStep, Collection
+from weir.local.job_parts import JobParts
 from weir.local.state import take_snapshot
+from weir.local.subtask_factory import SubtaskFactory
 from weir.local.subtasks import LocalSource, LocalSubtask, LocalTask
-from weir.operators.chain import OperatorChain
 from weir.operators.dead_letters import DeadLetterFile
-from weir.operators.factories import make_operator, make_reader
 from weir.operators.late_rows import late_rows_of
-from weir.operators.reader_times import ReaderTimes
-from weir.operators.registry import create_combiner
-from weir.operators.step_contexts import StepLetters, step_context
 from weir.operators.step_flow import WaitingRows
-from weir.plan.graph import Node, PhysicalGraph, Stage
+from weir.plan.graph import Stage
 from weir.protocol.job.event_counts import EventCounts
 from weir.protocol.job.input_plans import differing_plans
 from weir.protocol.job.rejects import FirstReject, Rejects
@@ -32,46 +22,11 @@ from weir.protocol.routing import RoutingTable
 from weir.protocol.watermarks.input_times import InputTimes, restored_times, times_key
 from weir.protocol.watermarks.watermark_drift import lowest_watermarks_ms
 from weir.rows.records import InputRows
-from weir.specs import CollectSpec
 from weir.state.api import StateBackend
-from weir.state.tables.opened import StateTables
-from weir.types import ChannelId, SubtaskId
+from weir.types import SubtaskId
 
 #: Of a stage, a subtask's index and who owns key groups: rows that were under way to it at a checkpoint.
 RowsOf = Callable[[Stage, int, RoutingTable | None], list[InputRows]]
-
-
-@dataclass(frozen=True)
-class LocalSettings:
-    """What config.json says for real jobs; the defaults are the same."""
-
-    batch_size: int
-    grace_period_ms: int
-    idle_timeout_ms: int
-    state_cache_bytes: int
-    dead_letter_raw_bytes_max: int
-
-
-@dataclass(frozen=True)
-class JobParts:
-    """What all generations of a job share."""
-
-    graph: PhysicalGraph
-    settings: LocalSettings
-    clock: Clock
-    #: Numbers of the states of keyed steps in the store.
-    state_ids: Mapping[str, int]
-    #: Steps whose rows are kept, by name.
-    collections: Mapping[str, Collection]
-    dead_letters: Path
-    #: Readers in place of those of sources: step -> subtask index -> reader.
-    readers: Mapping[str, Callable[[int], SourceReader]]
-    #: Sources whose watermarks their readers alone move: no grace period, never idle.
-    hand_moved: frozenset[str] = frozenset()
-    #: Sinks that are not opened: their rows are only kept.
-    replaced_sinks: frozenset[str] = frozenset()
-    #: Chooses the order in which elements of different channels are taken; None: always the same one.
-    interleaving: Interleaving | None = None
 
 
 class Deployment:
@@ -102,22 +57,8 @@ class Deployment:
     ) -> None:
         self._parts = parts
         self._routing = routing
-        self._store = store
-        self._generation = generation
-        self._job_start_us = job_start_us
         self._restored = restored
         self._keeps_positions = keeps_positions
-        keyed = sum(stage.parallelism for stage in parts.graph.stages for n in stage.nodes if n.is_keyed)
-        self._cache_bytes = parts.settings.state_cache_bytes // max(keyed, 1)
-        self.dead_letters: list[tuple[str, DeadLetterFile]] = []
-        self._source_letters: dict[SubtaskId, DeadLetterFile] = {}
-        self._letters = StepLetters(
-            parts.dead_letters,
-            parts.graph.logical.name,
-            generation,
-            restored_id,
-            parts.settings.dead_letter_raw_bytes_max,
-        )
         #: The last checkpoint whose barrier a subtask has seen.
         self._passed_ids: dict[SubtaskId, int] = {}
         #: What each subtask gave at the latest barrier, and batches that it had given to collections until then.
@@ -127,11 +68,16 @@ class Deployment:
         self.counts: dict[SubtaskId, EventCounts] = {}
         if parts.interleaving is not None:
             parts.interleaving.forget()
+        self._factory = factory = SubtaskFactory(
+            *(parts, routing, store, generation, job_start_us, restored, restored_id),
+            lambda subtask: self._passed_ids.get(subtask, 0),
+            self._on_barrier,
+        )
         self._by_id: dict[SubtaskId, LocalSubtask] = {}
         # Consumers first: producers are connected to them.
         for stage in reversed(parts.graph.stages):
             for subtask in stage.subtasks():
-                self._by_id[subtask] = self._create(stage, subtask)
+                self._by_id[subtask] = factory.create(stage, subtask)
         self.subtasks = [self._by_id[subtask] for subtask in parts.graph.subtasks()]
         self._timed = [subtask for subtask in self.subtasks if subtask.chain.is_timed]
         self.sources = [subtask for subtask in self.subtasks if isinstance(subtask, LocalSource)]
@@ -171,8 +117,13 @@ class Deployment:
             source.tell_first()
         self.settle()
 
+    @property
+    def dead_letters(self) -> Sequence[tuple[str, DeadLetterFile]]:
+        """Return the files of what was rejected, with the names of their steps."""
+        return self._factory.dead_letters
+
     def _check_inputs(self) -> None:
-        """Return the number that ``SourceReader.input_plan`` describes.
+        """Check that all subtasks of a source read one input; see ``SourceReader.input_plan``.
 
         Raises:
             InputError: the subtasks of a source have seen other inputs.
@@ -278,7 +229,7 @@ class Deployment:
     def rejects(self) -> dict[SubtaskId, Rejects]:
         """Return for each subtask of a source what it has rejected among what it met."""
         found = {}
-        for subtask, letters in self._source_letters.items():
+        for subtask, letters in self._factory.source_letters.items():
             source, position, reason = letters.first or ("", -1, "")
             first = FirstReject(reason, source, position, str(letters.path)) if letters.first else None
             met = self._by_id[subtask].counts.events_in + letters.rejected
@@ -299,8 +250,6 @@ class Deployment:
             file.close()
         return errors
 
-    # --- construction ----------------------------------------------------------------------------------------
-
     def _on_barrier(self, subtask: LocalSubtask, checkpoint_id: int) -> None:
         # At the end of its input there is none.
         self._passed_ids[subtask.subtask] = checkpoint_id or self._passed_ids.get(subtask.subtask, 0)
@@ -313,119 +262,6 @@ class Deployment:
         for node in self._parts.graph.stage(subtask.subtask.stage_index).nodes:
             if node.name in self._parts.collections:
                 self.marks[node.name, index] = self._parts.collections[node.name].count(index)
-
-    def _create(self, stage: Stage, subtask: SubtaskId) -> LocalSubtask:
-        output = LocalOutput(self._edges(subtask))
-        first = stage.nodes[0]
-        dead_letters = None
-        if first.source is not None:
-            dead_letters = self._letters.of_source(subtask, first.name, first.source.bad_records)
-            self._source_letters[subtask] = self._kept(first, dead_letters)
-        routing = self._routing.get(stage.index)
-        tables = StateTables(
-            self._store,
-            self._cache_bytes,
-            self._parts.graph.logical.max_parallelism,
-            None if routing is None else routing.groups_of(subtask.subtask_index),
-        )
-        operators: list[tuple[Operator, OperatorContext]] = []
-        for node in stage.nodes:
-            letters = self._letters_of_step(node, subtask) if node.spec.rejects_rows else None
-            context = self._context(stage, node, subtask, tables, letters)
-            operators += [(operator, context) for operator in self._operators(node)]
-        chain = OperatorChain(operators, output, _go_on, tables)
-        if not stage.is_source:
-            inputs = self._parts.graph.input_channels(subtask)
-            return LocalTask(subtask, chain, output, self._on_barrier, inputs, self._parts.clock)
-        grace_ms, idle_ms = self._parts.settings.grace_period_ms, float(self._parts.settings.idle_timeout_ms)
-        strategy = first.watermark
-        if first.name in self._parts.hand_moved:
-            strategy, idle_ms = WatermarkStrategy(0), float("inf")
-        times = ReaderTimes(chain, strategy, grace_ms, idle_ms)
-        context = self._context(stage, first, subtask, tables, dead_letters)
-        reader = self._reader(first, subtask.subtask_index)
-        return LocalSource(
-            subtask,
-            chain,
-            output,
-            self._on_barrier,
-            reader,
-            replace(context, grace_period_ms=times.behind_ms),
-            times,
-        )
-
-    def _operators(self, node: Node) -> list[Operator]:
-        """What a step is in a chain: a source nothing; with the one that keeps its rows."""
-        collection = self._parts.collections.get(node.name)
-        if isinstance(node.spec, CollectSpec) or node.name in self._parts.replaced_sinks:
-            assert collection is not None
-            return [CollectingStep(collection, is_end=True)]
-        own = [] if node.is_source else [make_operator(node)]
-        if collection is None:
-            return own
-        keeping = CollectingStep(collection, is_end=False)
-        return [keeping, *own] if node.is_sink else [*own, keeping]
-
-    def _reader(self, node: Node, subtask_index: int) -> SourceReader:
-        if node.name in self._parts.readers:
-            return self._parts.readers[node.name](subtask_index)
-        return make_reader(node)
-
-    def _edges(self, subtask: SubtaskId) -> list[LocalEdge]:
-        graph = self._parts.graph
-        edges = []
-        for edge in graph.output_edges(subtask.stage_index):
-            channels = {
-                channel.consumer.subtask_index: self._channel(channel)
-                for channel in graph.output_channels(subtask, edge)
-            }
-            table = self._routing.get(edge.consumer_stage)
-            combiner = None if edge.combining is None else create_combiner(edge.combining)
-            edges.append(LocalEdge(edge, channels, table.group_to_subtask if table else None, combiner))
-        return edges
-
-    def _channel(self, channel: ChannelId) -> Channel:
-        consumer = self._by_id[channel.consumer]
-        assert isinstance(consumer, LocalTask)
-        if self._parts.interleaving is not None:
-            return self._parts.interleaving.channel(channel, consumer.take)
-        return DirectChannel(channel, consumer.take)
-
-    def _context(
-        self,
-        stage: Stage,
-        node: Node,
-        subtask: SubtaskId,
-        tables: StateTables,
-        dead_letters: DeadLetterFile | None,
-    ) -> OperatorContext:
-        parts, settings = self._parts, self._parts.settings
-        planned = step_context(
-            parts.graph, stage, node, subtask, tables, parts.state_ids, settings.idle_timeout_ms
-        )
-        return replace(
-            planned,
-            batch_size=settings.batch_size,
-            job_start_us=self._job_start_us,
-            clock=parts.clock,
-            dead_letters=dead_letters,
-            grace_period_ms=settings.grace_period_ms,
-            generation=self._generation,
-            # Its own: what a subtask makes of it is seen by no other one.
-            restored=copy.deepcopy(self._restored(node.name)),
-        )
-
-    def _letters_of_step(self, node: Node, subtask: SubtaskId) -> DeadLetterFile:
-        letters = self._letters.of_step(subtask, node.name, lambda: self._passed_ids.get(subtask, 0))
-        return self._kept(node, letters)
-
-    def _kept(self, node: Node, file: DeadLetterFile) -> DeadLetterFile:
-        self.dead_letters.append((node.name, file))
-        return file
-
-
-def _go_on() -> None:
-    """Nobody cancels a subtask here between two outputs."""
 
 
 def no_state(step: str) -> Mapping[int, Json]:

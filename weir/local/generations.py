@@ -11,7 +11,8 @@ from typing import Literal
 
 from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.errors import CheckpointError, WeirError
-from weir.local.deployment import Deployment, JobParts
+from weir.local.deployment import Deployment
+from weir.local.job_parts import JobParts
 from weir.local.preparing import initial_routing
 from weir.local.raising import told
 from weir.local.result import DeadLetter, read_dead_letters

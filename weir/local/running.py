@@ -18,7 +18,8 @@ from weir.dataflow.builder import Dataflow
 from weir.dataflow.streams import Stream
 from weir.errors import GraphError, InputError
 from weir.local.collected import Collection
-from weir.local.deployment import Deployment, JobParts, no_state
+from weir.local.deployment import Deployment, no_state
+from weir.local.job_parts import JobParts
 from weir.local.preparing import collected_steps, initial_routing, local_graph, local_settings
 from weir.local.raising import told
 from weir.local.result import Result, read_dead_letters

@@ -18,8 +18,8 @@ from weir.dataflow.streams import Stream
 from weir.errors import GraphError
 from weir.local.channels import Interleaving
 from weir.local.collected import Collection
-from weir.local.deployment import JobParts
 from weir.local.generations import Generations
+from weir.local.job_parts import JobParts
 from weir.local.preparing import local_graph, local_settings
 from weir.local.result import DeadLetter, Result, Rows, rows_of
 from weir.local.running import read_all
