@@ -32,7 +32,7 @@ class Record(Protocol):
 
     @property
     def has_begun(self) -> bool:
-        """Whether this process has written one: another one will use other numbers for its checkpoints."""
+        """Return whether this process has written one: another one will use other numbers for its checkpoints."""
 
     def save(self) -> None:
         """The job has changed: write it down, soon."""
@@ -74,7 +74,7 @@ class TaskManagerCalls(Protocol):
         """Who is there."""
 
     async def is_gone(self) -> bool:
-        """Whether nothing listens at the address any more; False if that cannot be told."""
+        """Return whether nothing listens at the address any more; False if that cannot be told."""
 
     async def deploy(self, request: control_pb2.DeployRequest) -> None:
         """Create subtasks."""

@@ -318,7 +318,7 @@ class JobRuntime:
 
     @property
     def ended(self) -> bool:
-        """Whether every subtask here is in a final state."""
+        """Return whether every subtask here is in a final state."""
         return all(running.subtask.progress.state in FINAL_STATES for running in self._running.values())
 
     @property

@@ -196,7 +196,7 @@ def kind_in_step(error: BaseException, *, is_sink: bool, takes_rows: bool) -> Fa
 
 
 def _is_absent_or_denied(error: BaseException | None) -> bool:
-    """Whether a file is absent or may not be used: waiting rarely mends that, nor do other rows.
+    """Return whether a file is absent or may not be used: waiting rarely mends that, nor do other rows.
 
     Any other passing cause on the way (a peer that does not answer) is the better explanation.
     """

@@ -59,7 +59,7 @@ class Event(Protocol):
     """An event as ``threading.Event``."""
 
     def is_set(self) -> bool:
-        """Whether it has happened."""
+        """Return whether it has happened."""
 
     def set(self) -> None:
         """Note that it has happened, and wake all who wait."""
@@ -78,7 +78,7 @@ class Running(Protocol):
         """Wait until it has ended, or for so many seconds."""
 
     def is_alive(self) -> bool:
-        """Whether it has not ended."""
+        """Return whether it has not ended."""
 
 
 class Threads(Protocol):
@@ -88,7 +88,7 @@ class Threads(Protocol):
         """Run this in a thread that does not keep the process alive."""
 
     def is_current(self, thread: Running) -> bool:
-        """Whether this is the thread that calls."""
+        """Return whether this is the thread that calls."""
 
     def lock(self) -> Lock:
         """A lock under which its holder may wait."""

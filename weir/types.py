@@ -70,7 +70,7 @@ class MachineUse:
 
 
 def is_host(text: str) -> bool:
-    """Whether a text is the name or the address of a machine; IPv6 with or without brackets."""
+    """Return whether a text is the name or the address of a machine; IPv6 with or without brackets."""
     if ":" not in text:
         return _HOST_NAME.fullmatch(text) is not None
     try:
@@ -80,7 +80,7 @@ def is_host(text: str) -> bool:
 
 
 def is_wildcard(host: str) -> bool:
-    """Whether a server with this host listens on all addresses of its machine; nobody can connect to it."""
+    """Return whether a server with this host listens on all addresses of its machine; nobody can connect to it."""
     try:
         return ipaddress.ip_address(_without_brackets(host)).is_unspecified
     except ValueError:

@@ -62,7 +62,7 @@ class CheckpointKeeping:
 
     @property
     def is_enabled(self) -> bool:
-        """Whether there is a checkpoint store."""
+        """Return whether there is a checkpoint store."""
         return self._store is not None
 
     @property

@@ -115,7 +115,7 @@ class Checkpointer:
 
     @property
     def is_enabled(self) -> bool:
-        """Whether there is a checkpoint store."""
+        """Return whether there is a checkpoint store."""
         return self.kept.is_enabled
 
     @property
@@ -143,16 +143,16 @@ class Checkpointer:
 
     @property
     def is_settled(self) -> bool:
-        """Whether no manifest is being written."""
+        """Return whether no manifest is being written."""
         return self.machine.is_settled
 
     @property
     def is_anything_unsettled(self) -> bool:
-        """Whether a retired subtask has something to deliver."""
+        """Return whether a retired subtask has something to deliver."""
         return self.machine.is_anything_unsettled
 
     def unsettled_at(self, task_manager: str) -> bool:
-        """Whether subtasks that ended there have something to deliver."""
+        """Return whether subtasks that ended there have something to deliver."""
         return bool(self.machine.unsettled_at(task_manager))
 
     def restore_point(self) -> control_pb2.Restore | None:

@@ -37,7 +37,7 @@ class Checkpoints(Protocol):
 
     @property
     def is_settled(self) -> bool:
-        """Whether no manifest is being written."""
+        """Return whether no manifest is being written."""
 
 
 def restart_policy(config: ControlPlaneConfig) -> RestartPolicy:

@@ -99,7 +99,7 @@ class TaskManagerClient:
         return reply
 
     async def is_gone(self) -> bool:
-        """Whether nothing listens at the address any more; one that only does not answer in time is not gone."""
+        """Return whether nothing listens at the address any more; one that only does not answer in time is not gone."""
         try:
             await self._ask(self._stub.Status, control_pb2.StatusRequest(), _GONE_TIMEOUT_S)
         except WeirError as error:

@@ -74,7 +74,7 @@ class TaskManagers:
         return self.clients[name]
 
     def is_registered(self, name: str) -> bool:
-        """Whether a task manager holds a lease."""
+        """Return whether a task manager holds a lease."""
         return name in self.clients
 
     def reachable(self, assignments: Iterable[Assignment]) -> dict[str, list[SubtaskId]]:

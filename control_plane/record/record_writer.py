@@ -33,7 +33,7 @@ class Checkpoints(Protocol):
 
     @property
     def is_anything_unsettled(self) -> bool:
-        """Whether a retired subtask has something to deliver that another control plane would not know of."""
+        """Return whether a retired subtask has something to deliver that another control plane would not know of."""
 
 
 class RecordWriter:

@@ -66,13 +66,13 @@ class Checkpoints(Protocol):
 
     @property
     def is_enabled(self) -> bool:
-        """Whether there is a checkpoint store."""
+        """Return whether there is a checkpoint store."""
 
     def request(self) -> object:
         """Make a checkpoint now; returns its record, or why not."""
 
     def unsettled_at(self, task_manager: str) -> bool:
-        """Whether subtasks that ended there have something to deliver."""
+        """Return whether subtasks that ended there have something to deliver."""
 
 
 class Drainer:

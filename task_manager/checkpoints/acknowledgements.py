@@ -84,7 +84,7 @@ class Acknowledgements:
                 self._send(parts)
 
     def _is_due(self) -> bool:
-        """Whether all are here, or one that lets others wait no longer, or another checkpoint has begun."""
+        """Return whether all are here, or one that lets others wait no longer, or another checkpoint has begun."""
         last = self._waiting[-1]
         return (
             last.is_urgent

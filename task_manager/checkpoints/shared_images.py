@@ -94,7 +94,7 @@ class SharedImages:
                 joining.failed(error)
 
     def _is_due(self, checkpoint_id: int) -> bool:
-        """Whether all are here, somebody has to write, or nobody wants the image any more."""
+        """Return whether all are here, somebody has to write, or nobody wants the image any more."""
         if self._number != checkpoint_id or checkpoint_id <= self._ended_id:
             return True
         is_awaited = any(joining.hold.is_awaited for joining in self._joining[checkpoint_id])

@@ -30,7 +30,7 @@ class Channel(Protocol):
 
     @property
     def shares_memory(self) -> bool:
-        """Whether the consumer reads large batches where they lie: they are there as soon as they are sent."""
+        """Return whether the consumer reads large batches where they lie: they are there as soon as they are sent."""
 
     def send(self, element: Element, size_bytes: int | None = None) -> None:
         """Send one element after all earlier ones; never waits. The sender has looked at the gate before.

@@ -108,7 +108,7 @@ class Gathering:
 
     @property
     def has_marked_waves(self) -> bool:
-        """Whether many rows travel in waves."""
+        """Return whether many rows travel in waves."""
         return self._many > 0
 
     def marked_turn_us(self, rows_per_s: float) -> int:

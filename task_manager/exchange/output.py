@@ -188,7 +188,7 @@ class Output:
                 writer.channel.close()
 
     def has_room(self) -> bool:
-        """Whether rows may come without that they wait; sends what has credit by now."""
+        """Return whether rows may come without that they wait; sends what has credit by now."""
         if self.is_over:
             self._send()
         return not self.is_over

@@ -61,7 +61,7 @@ class OutputEdge:
         self._divided: DividedBlock | None = None
 
     def holds_up(self) -> bool:
-        """Whether so many rows wait for credit that no more should be added; asked after :meth:`pump`."""
+        """Return whether so many rows wait for credit that no more should be added; asked after :meth:`pump`."""
         for writer in self.writers:
             if writer.holds_up:
                 self._relieved = _RELIEVED_BATCHES
@@ -69,7 +69,7 @@ class OutputEdge:
         return False
 
     def _may_combine(self, rows: int) -> bool:
-        """Whether rows of hot keys among so many are to be looked for, because a consumer cannot keep up."""
+        """Return whether rows of hot keys among so many are to be looked for, because a consumer cannot keep up."""
         if self._combiner is None or self._relieved == 0:
             return False
         self._relieved -= 1
@@ -156,7 +156,7 @@ class OutputEdge:
 
     @property
     def divides_late(self) -> bool:
-        """Whether a column that comes late is read as it is divided: it is none of the key, and all are sent."""
+        """Return whether a column that comes late is read as it is divided: it is none of the key, and all are sent."""
         return self.edge.exchange is Exchange.HASH and not self.edge.is_narrowed
 
     @property

@@ -93,7 +93,7 @@ class PeerLink:
 
     @property
     def is_broken(self) -> bool:
-        """Whether the connection has ended: channels need another link."""
+        """Return whether the connection has ended: channels need another link."""
         return self._error is not None
 
     def open(self, channel: ChannelId, gate: CreditGate, message_bytes_max: int) -> RemoteChannel:

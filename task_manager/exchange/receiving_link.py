@@ -207,7 +207,7 @@ class ReceivingLink:
                 self._condition.notify()
 
     def _is_busy(self, number: int) -> bool:
-        """Whether the consumer of a channel may soon be waited for."""
+        """Return whether the consumer of a channel may soon be waited for."""
         receiving = self._channels.get(number)
         return receiving is not None and receiving.inbox.busy_share >= _FEW_BUSY_SHARE
 

@@ -92,7 +92,7 @@ class ControlLink:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether this process was told to stop at once."""
+        """Return whether this process was told to stop at once."""
         return self._stopped
 
     def drain(self) -> None:
@@ -330,7 +330,7 @@ class ControlLink:
         return runtime, reply
 
     def _is_late(self, error: grpc.RpcError, until_s: float) -> bool:
-        """Whether a control plane is there and only slow, and may be waited for until a monotonic second."""
+        """Return whether a control plane is there and only slow, and may be waited for until a monotonic second."""
         return error.code() is grpc.StatusCode.DEADLINE_EXCEEDED and self._clock.monotonic_s() < until_s
 
     def _gone(self, patience_s: float, last_answer: str = "") -> WeirError:

@@ -16,7 +16,7 @@ class LinkedJob(Protocol):
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing here needs a control plane any more."""
+        """Return whether nothing here needs a control plane any more."""
 
     @property
     def waits_for(self) -> str:

@@ -55,7 +55,7 @@ def ask_owner(running: RunningSubtask, work: Callable[[], _Found]) -> _Found | N
 
 
 def owns(running: RunningSubtask, group: int) -> bool:
-    """Whether a subtask owns a key group; any thread may call it."""
+    """Return whether a subtask owns a key group; any thread may call it."""
     return running.group_state is not None and running.group_state.backend.ownership.owns(group)
 
 

@@ -32,7 +32,7 @@ class LocalSubtask(Protocol):
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended."""
+        """Return whether it has ended."""
 
     def tell(self, event: OwnerEvent) -> Future[None] | None:
         """Let it take an event in, between two batches; None: it has ended.

@@ -289,12 +289,12 @@ class HoldsRows(Operator):
     @property
     @abstractmethod
     def holds_time(self) -> bool:
-        """Whether rows that it has taken, or will, leave later; asked after every batch."""
+        """Return whether rows that it has taken, or will, leave later; asked after every batch."""
 
     @property
     @abstractmethod
     def may_release(self) -> bool:
-        """Whether it has rows that need not be held any more."""
+        """Return whether it has rows that need not be held any more."""
 
     @abstractmethod
     def release(self, watermark_ms: int) -> Iterable[pa.RecordBatch]:
@@ -303,7 +303,7 @@ class HoldsRows(Operator):
     @property
     @abstractmethod
     def is_full(self) -> bool:
-        """Whether it holds so many rows that no more should be sent."""
+        """Return whether it holds so many rows that no more should be sent."""
 
 
 class LateDelivery(Operator):

@@ -31,7 +31,7 @@ class CheckpointFiles:
         return self._place.location
 
     def links_to(self, directory: Path) -> bool:
-        """Whether files come from and go to a directory as links, which takes no time, whatever their size."""
+        """Return whether files come from and go to a directory as links, which takes no time, whatever their size."""
         return self._do("", lambda: self._place.links_to(directory.absolute()))
 
     def publish(self, local_file: Path, relative_path: str) -> FileRef:

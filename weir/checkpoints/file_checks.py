@@ -130,7 +130,7 @@ class FileChecks:
 
     @property
     def is_closed(self) -> bool:
-        """Whether nobody waits for it any more."""
+        """Return whether nobody waits for it any more."""
         return self._closed
 
     def raise_damage(self) -> None:

@@ -49,7 +49,7 @@ class FilePlace(ABC):
 
     @abstractmethod
     def links_to(self, directory: Path) -> bool:
-        """Whether links can be made between it and a directory of this machine: they are on one file system."""
+        """Return whether links can be made between it and a directory of this machine: they are on one file system."""
 
     @abstractmethod
     def create(self, path: str, data: bytes) -> bool:

@@ -27,7 +27,7 @@ class LocalFiles(FilePlace):
         self.location = str(root)
 
     def links_to(self, directory: Path) -> bool:
-        """Whether both are on one device."""
+        """Return whether both are on one device."""
         return _device(self.root) == _device(directory)
 
     def create(self, path: str, data: bytes) -> bool:

@@ -37,7 +37,7 @@ class Key:
 
     @property
     def deprecated(self) -> bool:
-        """Whether the key is accepted but does nothing."""
+        """Return whether the key is accepted but does nothing."""
         return bool(self._extra("deprecated"))
 
     @property

@@ -143,7 +143,7 @@ class _Run:
         timer.start()
 
     def _is_wanted(self, ended: Ended) -> bool:
-        """Whether another task manager is needed in the place of one that has ended."""
+        """Return whether another task manager is needed in the place of one that has ended."""
         if self.outcome or self.signal:
             return False
         if ended.code == 0 and not ended.is_late:

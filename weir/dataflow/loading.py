@@ -63,7 +63,7 @@ class Parameter:
 
     @property
     def required(self) -> bool:
-        """Whether ``build`` has no default for it."""
+        """Return whether ``build`` has no default for it."""
         return self.default is inspect.Parameter.empty
 
     def __str__(self) -> str:

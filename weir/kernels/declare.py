@@ -83,7 +83,7 @@ def called_kernels() -> frozenset[str]:
 
 
 def is_loaded_or_kept(name: str) -> bool:
-    """Whether a kernel can be called without being compiled, as far as one look at the disk can tell."""
+    """Return whether a kernel can be called without being compiled, as far as one look at the disk can tell."""
     return name not in _waiting or _waiting[name].cache.is_kept()
 
 

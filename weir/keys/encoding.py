@@ -152,7 +152,7 @@ def plain_key_bytes(array: pa.Array) -> KeyColumn | None:
 
 
 def is_bytes_like(data_type: pa.DataType) -> bool:
-    """Whether the key of such a column is the value's own bytes (strings, binary, dictionaries of them)."""
+    """Return whether the key of such a column is the value's own bytes (strings, binary, dictionaries of them)."""
     if pat.is_dictionary(data_type):
         return is_bytes_like(data_type.value_type)
     return bool(

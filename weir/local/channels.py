@@ -162,7 +162,7 @@ class LocalOutput:
 
     @property
     def has_channels(self) -> bool:
-        """Whether anybody consumes what leaves the last step."""
+        """Return whether anybody consumes what leaves the last step."""
         return bool(self._main)
 
     def emit(self, batch: pa.RecordBatch) -> None:

@@ -158,7 +158,7 @@ class Deployment:
 
     @property
     def finished(self) -> bool:
-        """Whether everything was processed to the end."""
+        """Return whether everything was processed to the end."""
         return all(subtask.finished for subtask in self.subtasks)
 
     def round(self) -> tuple[bool, int]:

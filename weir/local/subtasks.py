@@ -219,7 +219,7 @@ class LocalSource(LocalSubtask):
         return None if times.drift is None else AlignedSource(times.drift.group, times.time_ms, times.is_idle)
 
     def may_read(self, lowest_ms: Mapping[str, int]) -> bool:
-        """Whether it is not too far ahead of others; told the lowest watermark of each group."""
+        """Return whether it is not too far ahead of others; told the lowest watermark of each group."""
         times = self._times
         if times.drift is not None:
             times.drift.told(lowest_ms[times.drift.group])

@@ -37,7 +37,7 @@ class RowIsolation(Protocol):
     """Puts rows aside that make a step raise."""
 
     def concerns(self, operator: Operator, step: str) -> bool:
-        """Whether rows of this operator, of a step, are looked at now."""
+        """Return whether rows of this operator, of a step, are looked at now."""
 
     def relax(self) -> None:
         """A checkpoint covers the rows that made steps raise."""

@@ -87,7 +87,7 @@ class EventTimes:
         return TimesOfRows(times_ms, nulls, nulls)
 
     def are_good(self, first_ms: int, last_ms: int) -> bool:
-        """Whether all times between these two are good now."""
+        """Return whether all times between these two are good now."""
         return first_ms >= -EVENT_TIME_MS_MAX and last_ms <= self.latest_ms
 
     @property

@@ -34,7 +34,7 @@ class KnownRows:
         self._left: Counter[tuple[int, str]] | None = None
 
     def claim(self, length_bytes: int, raw: str) -> bool:
-        """Whether the letter of a row is there; it counts for one row. ``raw`` as it is in the file."""
+        """Return whether the letter of a row is there; it counts for one row. ``raw`` as it is in the file."""
         with self._lock:
             if self._left is None:
                 self._left = self._read()

@@ -86,7 +86,7 @@ class UserErrors:
 
 
 def is_users(error: BaseException) -> bool:
-    """Whether the code of the job's author raised it, called what did, or returned something wrong."""
+    """Return whether the code of the job's author raised it, called what did, or returned something wrong."""
     if isinstance(error, UserFunctionError):
         return True
     return _users_part(error) is not None

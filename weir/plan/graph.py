@@ -57,7 +57,7 @@ class Input:
 
     @property
     def is_boundary(self) -> bool:
-        """Whether the next step begins a stage only because the job asks for it."""
+        """Return whether the next step begins a stage only because the job asks for it."""
         return self.stage_boundary and self.exchange is Exchange.FORWARD
 
     @property
@@ -103,12 +103,12 @@ class Node:
 
     @property
     def is_source(self) -> bool:
-        """Whether this node reads from outside."""
+        """Return whether this node reads from outside."""
         return self.source is not None
 
     @property
     def is_sink(self) -> bool:
-        """Whether this node ends a branch."""
+        """Return whether this node ends a branch."""
         return isinstance(self.spec, SinkSpec)
 
     @property
@@ -118,7 +118,7 @@ class Node:
 
     @property
     def is_keyed(self) -> bool:
-        """Whether this node keeps keyed state."""
+        """Return whether this node keeps keyed state."""
         return bool(self.states)
 
     @property
@@ -183,12 +183,12 @@ class Stage:
 
     @property
     def is_source(self) -> bool:
-        """Whether the chain starts with a source."""
+        """Return whether the chain starts with a source."""
         return self.nodes[0].is_source
 
     @property
     def is_keyed(self) -> bool:
-        """Whether an operator of the chain keeps keyed state."""
+        """Return whether an operator of the chain keeps keyed state."""
         return any(node.is_keyed for node in self.nodes)
 
     @property
@@ -198,7 +198,7 @@ class Stage:
 
     @property
     def has_groups(self) -> bool:
-        """Whether its subtasks own key groups, because rows come by HASH."""
+        """Return whether its subtasks own key groups, because rows come by HASH."""
         return bool(self.keyed_inputs)
 
     @property
@@ -287,7 +287,7 @@ class PhysicalGraph:
 
     @property
     def waits_for_event_time(self) -> bool:
-        """Whether a step does something when a watermark comes."""
+        """Return whether a step does something when a watermark comes."""
         return any(node.spec.waits_for_event_time for stage in self.stages for node in stage.nodes)
 
     @cached_property
@@ -335,7 +335,7 @@ def consumer_counts(nodes: Iterable[Node]) -> Counter[str]:
 
 
 def chains_to_producer(by_name: Mapping[str, Node], node: Node, consumers: Mapping[str, int]) -> bool:
-    """Whether a node joins its producer's stage; ``consumers`` as of :func:`consumer_counts`."""
+    """Return whether a node joins its producer's stage; ``consumers`` as of :func:`consumer_counts`."""
     if len(node.inputs) != 1:
         return False
     item = node.inputs[0]

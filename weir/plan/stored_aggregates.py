@@ -89,7 +89,7 @@ def _sharing(layout: Layout) -> dict[tuple[str | None, ...], list[str]]:
 
 
 def _kept_rows(manifest: Manifest, step: str) -> bool:
-    """Whether the step's state has rows of windows."""
+    """Return whether the step's state has rows of windows."""
     kept = [part.operators.get(step) for part in manifest.parts]
     return any(isinstance(value, dict) and value.get("kind") == WindowProcessSpec.kind for value in kept)
 

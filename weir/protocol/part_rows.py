@@ -30,7 +30,7 @@ class PartRows:
 
     @property
     def is_limited(self) -> bool:
-        """Whether larger batches than :attr:`rows` are to be cut: no step is slow else, whatever a batch has."""
+        """Return whether larger batches than :attr:`rows` are to be cut: no step is slow else, whatever a batch has."""
         return self.rows < self._rows_max
 
     def took(self, rows: int, elapsed_s: float, waited_s: float = 0.0) -> None:

@@ -76,12 +76,12 @@ class Question:
 
     @property
     def is_bounded(self) -> bool:
-        """Whether a range is asked for."""
+        """Return whether a range is asked for."""
         return (self.first, self.last, self.prefix) != (None, None, None)
 
     @property
     def has_times(self) -> bool:
-        """Whether only what belongs to some times is asked for."""
+        """Return whether only what belongs to some times is asked for."""
         return (self.time_from_ms, self.time_to_ms) != (None, None)
 
     def to_json(self) -> dict[str, Any]:

@@ -76,7 +76,7 @@ class Directory(Protocol):
 
     @property
     def is_fresh(self) -> bool:
-        """Whether :meth:`refresh` would not wait for anything, and the control plane answers."""
+        """Return whether :meth:`refresh` would not wait for anything, and the control plane answers."""
 
     def begin_call(
         self, address: str, question: Question, done: Callable[[Reply | None], None]

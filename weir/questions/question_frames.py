@@ -91,7 +91,7 @@ class Framed(asyncio.Protocol):
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing can be sent, or not any more."""
+        """Return whether nothing can be sent, or not any more."""
         return self.transport is None or self.transport.is_closing()
 
     def send(self, number: int, content: bytes) -> None:

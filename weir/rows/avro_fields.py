@@ -113,7 +113,7 @@ class AvroFields:
         return [self._named.get(_name(kind), kind) if _name(kind) not in _KNOWN else kind]
 
     def fits(self, found: Sequence[Json], data_type: pa.DataType, decimals: list[Json]) -> bool:
-        """Whether a value of one of these types, not null, can be a value of the column.
+        """Return whether a value of one of these types, not null, can be a value of the column.
 
         Args:
             found: from :meth:`at`.
@@ -145,7 +145,7 @@ class AvroFields:
 
 
 def fits_plain(name: str, logical: str, data_type: pa.DataType) -> bool:
-    """Whether a value of a type of Avro that has no others within it can be a value of a column."""
+    """Return whether a value of a type of Avro that has no others within it can be a value of a column."""
     is_number = pa_types.is_integer(data_type) or pa_types.is_floating(data_type)
     if pa_types.is_boolean(data_type):
         return name == "boolean"

@@ -30,7 +30,7 @@ CHANGE_FIELD = pa.field(CHANGE_COLUMN, pa.string(), nullable=False)
 
 
 def is_changelog(schema: pa.Schema) -> bool:
-    """Whether rows of these columns are changes."""
+    """Return whether rows of these columns are changes."""
     index = schema.get_field_index(CHANGE_COLUMN)
     return index >= 0 and bool(pa.types.is_string(schema.field(index).type))
 

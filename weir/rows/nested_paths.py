@@ -149,7 +149,7 @@ def tree_schema(schema: pa.Schema, paths: Sequence[Path]) -> pa.Schema:
 
 
 def has_places(wanted: Tree) -> bool:
-    """Whether single values of a list are wanted, not of an object."""
+    """Return whether single values of a list are wanted, not of an object."""
     return any(isinstance(key, int) for key in wanted)
 
 

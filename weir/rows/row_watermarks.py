@@ -136,7 +136,7 @@ def _are_ahead(column: np.ndarray) -> np.ndarray:
 
 
 def has_rows_ahead(batch: pa.RecordBatch) -> bool:
-    """Whether other splits or inputs are behind that of a row."""
+    """Return whether other splits or inputs are behind that of a row."""
     column = column_of(batch)
     return column is not None and bool(_are_ahead(column).any())
 

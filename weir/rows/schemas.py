@@ -84,7 +84,7 @@ def small_type(dtype: pa.DataType) -> pa.DataType:
 
 
 def is_list(dtype: pa.DataType) -> bool:
-    """Whether values are lists, of any or of one length, as columns have them."""
+    """Return whether values are lists, of any or of one length, as columns have them."""
     return bool(pa.types.is_list(dtype) or pa.types.is_fixed_size_list(dtype))
 
 

@@ -27,7 +27,7 @@ def _finer(dtype: pa.DataType) -> pa.DataType:
 
 
 def differ_in_units(actual: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether both are the same but for the units of times."""
+    """Return whether both are the same but for the units of times."""
     return bool(_unitless(actual) == _unitless(wanted))
 
 

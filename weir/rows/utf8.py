@@ -18,7 +18,7 @@ _BEYOND_ASCII = 0x80
 
 @lru_cache(maxsize=1_000)
 def has_texts(dtype: pa.DataType) -> bool:
-    """Whether there are texts in values of this type, at whatever depth."""
+    """Return whether there are texts in values of this type, at whatever depth."""
     if isinstance(dtype, pa.BaseExtensionType):
         return has_texts(dtype.storage_type)
     if pat.is_dictionary(dtype):
@@ -63,7 +63,7 @@ def are_utf8(column: pa.Array) -> bool:
 
 
 def _are_right_together(texts: pa.Array, width: type) -> bool:
-    """Whether the texts are UTF-8 by a look at all their bytes at once; False: it is not known."""
+    """Return whether the texts are UTF-8 by a look at all their bytes at once; False: it is not known."""
     _, offsets, data = texts.buffers()
     if not len(texts) or data is None:
         return True

@@ -165,7 +165,7 @@ def right_bytes(data: np.ndarray) -> int:
     _types.boolean(_BYTES, _input(_types.int64)),
 )
 def begin_characters(data: np.ndarray, starts: np.ndarray) -> bool:
-    """Whether the bytes at all of these places begin a character, if the whole is UTF-8."""
+    """Return whether the bytes at all of these places begin a character, if the whole is UTF-8."""
     wrong = False
     for start in starts:
         wrong |= bool(data[start] & 0xC0 == 0x80)

@@ -77,7 +77,7 @@ class OperatorSpec:
 
     @property
     def waits_for_event_time(self) -> bool:
-        """Whether something happens, or leaves, when a watermark comes: it is worth to send them soon."""
+        """Return whether something happens, or leaves, when a watermark comes: it is worth to send them soon."""
         return False
 
     @property
@@ -87,7 +87,7 @@ class OperatorSpec:
 
     @property
     def needs_time_order(self) -> bool:
-        """Whether what becomes of a row depends on what was due before it, such as timers."""
+        """Return whether what becomes of a row depends on what was due before it, such as timers."""
         return False
 
     @property
@@ -100,7 +100,7 @@ class OperatorSpec:
 
     @property
     def may_order_time(self) -> bool:
-        """Whether nothing but time says which rows of the step come first."""
+        """Return whether nothing but time says which rows of the step come first."""
         return not self.takes_several_inputs
 
     @property
@@ -125,17 +125,17 @@ class OperatorSpec:
 
     @property
     def goes_by_event_time(self) -> bool:
-        """Whether the step divides or pairs rows by event time."""
+        """Return whether the step divides or pairs rows by event time."""
         return False
 
     @property
     def makes_event_times(self) -> bool:
-        """Whether the event times of rows that leave are made of their own columns."""
+        """Return whether the event times of rows that leave are made of their own columns."""
         return False
 
     @property
     def takes_back_at_time(self) -> bool:
-        """Whether a row that is taken back leaves with the event time with which it came."""
+        """Return whether a row that is taken back leaves with the event time with which it came."""
         return self.makes_event_times
 
     def hands_on_times(self, index: int) -> bool:
@@ -166,7 +166,7 @@ class OperatorSpec:
 
     @property
     def has_own_cells(self) -> bool:
-        """Whether its state has cells besides those of its aggregates."""
+        """Return whether its state has cells besides those of its aggregates."""
         return False
 
     def stored_layout(self, given: pa.Schema) -> Layout:
@@ -306,7 +306,7 @@ def raised_defaults(value: Any) -> dict[str, object]:
 
 
 def _is_default(value: object, default: object) -> bool:
-    """Whether a field has its default; an expression compared with anything is another expression."""
+    """Return whether a field has its default; an expression compared with anything is another expression."""
     return value is default or (not isinstance(value, pl.Expr) and value == default)
 
 

@@ -211,7 +211,7 @@ def _check_order(step: str, name: str, schema: pa.Schema) -> None:
 
 
 def is_number_or_time(dtype: pa.DataType) -> bool:
-    """Whether values of a type are in the order of 64-bit integers, which a state has of rows."""
+    """Return whether values of a type are in the order of 64-bit integers, which a state has of rows."""
     number = pa.types.is_integer(dtype) or pa.types.is_boolean(dtype) or pa.types.is_floating(dtype)
     return bool((number or pa.types.is_temporal(dtype)) and not pa.types.is_interval(dtype))
 

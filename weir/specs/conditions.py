@@ -77,7 +77,7 @@ def renamed(condition: Condition, names: Mapping[str, str]) -> Condition | None:
 
 
 def may_hold(condition: Condition, ranges: Mapping[str, Range]) -> bool:
-    """Whether rows can meet a condition whose columns have values in these ranges; absent ones are not known."""
+    """Return whether rows can meet a condition whose columns have values in these ranges; absent ones are not known."""
     if isinstance(condition, AllOf):
         return all(may_hold(part, ranges) for part in condition.parts)
     if isinstance(condition, AnyOf):

@@ -114,7 +114,7 @@ class JoinSpec(KeyedSpec):
 
     @property
     def is_bounded(self) -> bool:
-        """Whether rows can match no more when the watermark has passed them."""
+        """Return whether rows can match no more when the watermark has passed them."""
         return self.bounds is not None
 
     @property

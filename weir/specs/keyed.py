@@ -187,7 +187,7 @@ class KeyedProcessSpec(ExpiringSpec):
 
     @property
     def has_timers(self) -> bool:
-        """Whether its class has something to be called when a timer fires."""
+        """Return whether its class has something to be called when a timer fires."""
         return self.key_schema is not None
 
     @property

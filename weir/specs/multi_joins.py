@@ -49,7 +49,7 @@ class MultiJoinSpec(JoinSpec):
 
     @property
     def is_bounded(self) -> bool:
-        """Whether rows can match no more when the watermark has passed them."""
+        """Return whether rows can match no more when the watermark has passed them."""
         return self.span_ms is not None or self.window_ms is not None
 
     @property

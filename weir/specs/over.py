@@ -50,7 +50,7 @@ class OverColumn:
 
     @property
     def is_unbounded(self) -> bool:
-        """Whether all rows before count."""
+        """Return whether all rows before count."""
         return self.preceding is None
 
     def type_in(self, step: str, schema: pa.Schema) -> pa.DataType:

@@ -57,7 +57,7 @@ class WindowPartSpec(OperatorSpec):
 
     @property
     def can_combine(self) -> bool:
-        """Whether accumulators are all that aggregates keep; otherwise rows leave as they came."""
+        """Return whether accumulators are all that aggregates keep; otherwise rows leave as they came."""
         by_clock = self.window.kind == "session" and self.window.time == "processing"
         early = self.updates.early
         by_row = early is not None and (early.rows is not None or early.where is not None)

@@ -102,5 +102,5 @@ class WindowTopSpec(KeyedSpec):
 
 
 def _is_nested(dtype: pa.DataType) -> bool:
-    """Whether values of a type are no single ones, and so have no order."""
+    """Return whether values of a type are no single ones, and so have no order."""
     return bool(pa.types.is_nested(dtype) or pa.types.is_dictionary(dtype) or pa.types.is_null(dtype))

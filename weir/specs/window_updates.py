@@ -40,7 +40,7 @@ class WindowUpdates:
 
     @property
     def keeps_told(self) -> bool:
-        """Whether the state says of each window what has been told."""
+        """Return whether the state says of each window what has been told."""
         return self.early is not None or self.results != "accumulating"
 
     @property

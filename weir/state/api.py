@@ -94,7 +94,7 @@ class StateBackend(StateReader):
         """So many bytes of a state were deleted in a key group: give them back to the system soon. Returns at once."""
 
     def writes_wait(self) -> bool:
-        """Whether a write would wait now, until images of a checkpoint are taken."""
+        """Return whether a write would wait now, until images of a checkpoint are taken."""
         return False
 
     def is_stalled(self) -> bool:

@@ -94,7 +94,7 @@ def rows_of_side(data: Any, bounds: Any, side: Any, starts: Any, stops: Any) -> 
 def _matches(
     data: Any, at: Any, lo_at: Any, until_at: Any, is_point: Any, time: Any, lower: Any, until: Any
 ) -> Any:
-    """Whether a kept row and a new one match; ``is_point``: it is the kept row whose time counts."""
+    """Return whether a kept row and a new one match; ``is_point``: it is the kept row whose time counts."""
     if data[at + FLAGS_AT] & GONE:
         return False
     if is_point:

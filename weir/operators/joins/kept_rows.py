@@ -67,7 +67,7 @@ class KeptRows:
         self.layout = layout
 
     def may_have_rows(self) -> bool:
-        """Whether there may be rows: those of a join within bounds have timers."""
+        """Return whether there may be rows: those of a join within bounds have timers."""
         return self.timers is None or self.timers.next_ms() < NEVER_MS
 
     def columns_at(self, side: int) -> int:

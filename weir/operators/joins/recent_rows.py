@@ -74,7 +74,7 @@ class RecentRows:
 
     @property
     def has_room(self) -> bool:
-        """Whether more rows may be held."""
+        """Return whether more rows may be held."""
         return self._bytes < self._table.held_bytes_max
 
     @property
@@ -82,7 +82,7 @@ class RecentRows:
         return sum(side.bytes for side in self._sides) + len(self._blocks) * _BLOCK_BYTES
 
     def holds(self, side: int) -> bool:
-        """Whether new rows of a side are to be held; else they go to the entries by key."""
+        """Return whether new rows of a side are to be held; else they go to the entries by key."""
         if self._out is None and self._bytes > _MOVE_OUT * self._table.held_bytes_max:
             self._out = 0 if self._sides[0].bytes > self._sides[1].bytes else 1
         return side != self._out and self.has_room

@@ -71,7 +71,7 @@ class Marks:
         return max(self._latest_of(number) for number in range(GROUPS))
 
     def coordinator_answers(self, number: int) -> bool:
-        """Whether the brokers have a coordinator of a group now, which its client here finds by itself."""
+        """Return whether the brokers have a coordinator of a group now, which its client here finds by itself."""
         try:
             self._consumers[number].committed([self._partition()], timeout=_LOOK_TIMEOUT_S)
         except KafkaException:

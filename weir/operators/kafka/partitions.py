@@ -101,7 +101,7 @@ class KafkaPartitions:
             self._asked = self._asking.submit(self.partitions)
 
     def has_found(self) -> bool:
-        """Whether brokers have answered, or have not for too long, since :meth:`ask_for_partitions`."""
+        """Return whether brokers have answered, or have not for too long, since :meth:`ask_for_partitions`."""
         return self._asked is not None and self._asked.done()
 
     def pop_found(self) -> list[Partition] | None:
@@ -289,7 +289,7 @@ class KafkaPartitions:
         self._waiting_bytes -= sum(map(len, messages))
 
     def has_ended(self, partition: Partition) -> bool:
-        """Whether the partition was read to where it ended, once."""
+        """Return whether the partition was read to where it ended, once."""
         return partition in self._ended and not self._waiting[partition]
 
     def note_positions(self, positions: Mapping[Partition, int]) -> None:

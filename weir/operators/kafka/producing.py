@@ -137,7 +137,7 @@ class RecordProducer:
 
     @property
     def is_worn(self) -> bool:
-        """Whether a new client must begin the next transaction; asked between transactions.
+        """Return whether a new client must begin the next transaction; asked between transactions.
 
         There is no group left that is new to this one. Or an answer about the end of a transaction, or about its mark,
         may have been lost, and the client asked again: the first request may still be under way, and brokers would take

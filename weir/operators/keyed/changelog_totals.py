@@ -56,7 +56,7 @@ class Totals:
 
 
 def has_rows(value: bytes) -> bool:
-    """Whether a key with this value in the store has rows; for questions."""
+    """Return whether a key with this value in the store has rows; for questions."""
     return int.from_bytes(value[1:9], "little", signed=True) > 0
 
 

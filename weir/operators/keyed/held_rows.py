@@ -41,7 +41,7 @@ class HeldRows:
         table.held_by(self)
 
     def __bool__(self) -> bool:
-        """Whether there are rows."""
+        """Return whether there are rows."""
         self._take_new()
         return bool(self._batches)
 

@@ -42,7 +42,7 @@ class HoldingOperator(KeyedProcessOperator, HoldsRows):
     @property
     @abstractmethod
     def _is_holding(self) -> bool:
-        """Whether rows have to wait now."""
+        """Return whether rows have to wait now."""
 
     @abstractmethod
     def _ends_hold(self) -> None:

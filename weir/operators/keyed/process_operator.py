@@ -88,7 +88,7 @@ class KeyedProcessOperator(UserStep, InTimeOperator, TimedOperator):
         return KeyContext(*given)
 
     def _is_by_key(self, codec: Mapping[str, Any]) -> bool:
-        """Whether anything in a checkpoint is by the key columns."""
+        """Return whether anything in a checkpoint is by the key columns."""
         return True
 
     @property

@@ -68,7 +68,7 @@ class RowTimes:
             self._states.move(self._times[self._first + index])
 
     def is_due_after(self, index: int) -> bool:
-        """Whether a timer that was registered is due before the next row."""
+        """Return whether a timer that was registered is due before the next row."""
         if self._firer is None:
             return False
         row = self._first + index

@@ -231,7 +231,7 @@ class ElementFormat(StateFormat):
 
 
 def is_of_elements(state: State) -> bool:
-    """Whether a declared state has several entries of each key."""
+    """Return whether a declared state has several entries of each key."""
     return isinstance(state, ListState | MapState | VersionedState | WindowState | SessionState)
 
 

@@ -289,7 +289,7 @@ class PaneFormat(StateFormat):
         yield by_key, Taken(*arrays, by_time, part)
 
     def _ends_by_time(self, reading: RangeReading, place: Place) -> bool:
-        """Whether entries of a group are over because of their last time; only those of sessions are."""
+        """Return whether entries of a group are over because of their last time; only those of sessions are."""
         return self.moves_entries and reading.ends_by_time(
             place.group, place.state_id, self._folds.cell_count
         )

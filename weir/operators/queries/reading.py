@@ -45,7 +45,7 @@ class RangeReading(Protocol):
         """Entries with ``start <= key < stop`` in key order, or the reverse."""
 
     def is_expired(self, stamp: int) -> bool:
-        """Whether an entry with this time (``UNDATED``: without one) has expired; for states with a TTL."""
+        """Return whether an entry with this time (``UNDATED``: without one) has expired; for states with a TTL."""
 
     def cut_ms(self, group: int, state_id: int, retention_ms: int) -> int:
         """Return the time before which versions, windows and sessions that a step declares are not there any more."""

@@ -74,7 +74,7 @@ class StateFormat(ABC):
 
     @property
     def has_arrow_type(self) -> bool:
-        """Whether values have an Arrow type of their own, whichever they are."""
+        """Return whether values have an Arrow type of their own, whichever they are."""
         return False
 
     @property

@@ -139,7 +139,7 @@ class DeltaSink(RolledFilesSink):
             )
 
     def has_delivered_since(self, generation: int) -> bool:
-        """Whether the table has commits of this generation or a later one."""
+        """Return whether the table has commits of this generation or a later one."""
         if not self._known_apps or not self._exists():
             return False
         table = self._table()

@@ -119,7 +119,7 @@ class RolledFilesSink(PartFilesSink):
         return False
 
     def has_delivered_since(self, generation: int) -> bool:
-        """Whether something is visible of this generation or a later one."""
+        """Return whether something is visible of this generation or a later one."""
         with self.explained():
             found = (self._visible_name.fullmatch(name) for name in self._place.visible())
             return any(part is not None and int(part[1]) >= generation for part in found)

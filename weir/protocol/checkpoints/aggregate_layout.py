@@ -138,7 +138,7 @@ def fit_layout(
 
 
 def _reads(stored: StoredAggregate, now: StoredAggregate) -> bool:
-    """Whether an aggregate goes on with what is stored; what is not known fits anything."""
+    """Return whether an aggregate goes on with what is stored; what is not known fits anything."""
     same = (stored.function, stored.column, stored.cells) == (now.function, now.column, now.cells)
     conditions = stored.condition is None or stored.condition == now.condition
     return same and conditions and (None in (stored.number, now.number) or stored.number == now.number)

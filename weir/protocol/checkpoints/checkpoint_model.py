@@ -57,7 +57,7 @@ class CheckpointState(Enum):
 
     @property
     def is_final(self) -> bool:
-        """Whether nothing more happens to it."""
+        """Return whether nothing more happens to it."""
         return self in (CheckpointState.COMPLETE, CheckpointState.FAILED, CheckpointState.ABORTED)
 
 
@@ -111,7 +111,7 @@ class CheckpointRecord:
 
     @property
     def holds(self) -> bool:
-        """Whether sources read nothing after its barrier, as this deployment ends with it."""
+        """Return whether sources read nothing after its barrier, as this deployment ends with it."""
         return self.stops_job or self.redeploys_job
 
     @property

@@ -88,7 +88,7 @@ class CheckpointParties:
 
     @property
     def is_anything_unsettled(self) -> bool:
-        """Whether there is a retired subtask whose sinks have not been told to deliver what they wrote last."""
+        """Return whether there is a retired subtask whose sinks have not been told to deliver what they wrote last."""
         return bool(self._retired)
 
     def unsettled_at(self, task_manager: str) -> list[SubtaskId]:

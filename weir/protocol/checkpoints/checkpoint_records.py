@@ -40,7 +40,7 @@ class CheckpointRecords:
 
     @property
     def is_queue_full(self) -> bool:
-        """Whether no further one may wait."""
+        """Return whether no further one may wait."""
         return len(self.queue) >= QUEUE_MAX
 
     def newest_first(self) -> list[CheckpointRecord]:

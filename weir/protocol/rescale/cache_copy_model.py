@@ -30,7 +30,7 @@ class CopyPhase(Enum):
 
     @property
     def is_owner(self) -> bool:
-        """Whether the subtask owns the group."""
+        """Return whether the subtask owns the group."""
         return self in (CopyPhase.OWNED, CopyPhase.WANTED, CopyPhase.TAKEN)
 
 

@@ -41,12 +41,12 @@ class RescalePhase(Enum):
 
     @property
     def is_final(self) -> bool:
-        """Whether the rescale is over."""
+        """Return whether the rescale is over."""
         return not RESCALE_TRANSITIONS[self]
 
     @property
     def is_reversible(self) -> bool:
-        """Whether the rescale can still be taken back."""
+        """Return whether the rescale can still be taken back."""
         return RescalePhase.ABORTING in RESCALE_TRANSITIONS[self]
 
 

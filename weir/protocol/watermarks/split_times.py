@@ -29,7 +29,7 @@ class SplitTimes:
 
     @property
     def has_any(self) -> bool:
-        """Whether there is a split."""
+        """Return whether there is a split."""
         return bool(self._times_ms)
 
     def add(self, name: Hashable, time_ms: int = _MIN_MS) -> None:

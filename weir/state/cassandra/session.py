@@ -176,7 +176,7 @@ class Session:
 
     @property
     def _gives_up(self) -> bool:
-        """Whether a database that is away ends jobs."""
+        """Return whether a database that is away ends jobs."""
         return self.settings.when_away == "fail"
 
     def _is_closed(self) -> StateError:
@@ -394,5 +394,5 @@ def leave_session(session: Session) -> None:
 
 
 def is_away(error: BaseException) -> bool:
-    """Whether an error says that the database may answer later."""
+    """Return whether an error says that the database may answer later."""
     return isinstance(error, DatabaseAwayError)

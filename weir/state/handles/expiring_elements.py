@@ -103,7 +103,7 @@ class ExpiringElements(ElementHandle):
         return self._expiry.since_ms if stamp == UNDATED else stamp
 
     def _is_open(self, oldest: int, newest: int) -> bool:
-        """Whether the time of undated elements is not known yet, which may be later than that of others."""
+        """Return whether the time of undated elements is not known yet, which may be later than that of others."""
         return oldest == UNDATED != newest and self._expiry.since_ms == UNDATED
 
     def _meta_prefix(self, at: int) -> bytes:

@@ -90,7 +90,7 @@ class MapHandle(ElementHandle):
         self._put(at, stored, data)
 
     def _is_kept(self, at: int, key: bytes) -> bool:
-        """Whether an item is counted."""
+        """Return whether an item is counted."""
         return self._get(at, [key])[0] is not None
 
     def _kept_each(self, elements: Sequence[tuple[int, bytes]]) -> list[bytes | None]:

@@ -104,7 +104,7 @@ class RetainedHandle(BelowKeyHandle):
         return self._table.cut_ms(self._clock(at), now_ms)
 
     def _takes(self, at: int, time_ms: int) -> bool:
-        """Whether a time may be put; False: it is past the retention."""
+        """Return whether a time may be put; False: it is past the retention."""
         if time_ms >= self._cut_ms(at):
             return True
         if not self._has_warned:

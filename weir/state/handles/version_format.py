@@ -31,6 +31,6 @@ def unpack_version(data: bytes) -> tuple[int, bytes]:
 
 
 def is_gone_before(data: bytes, cut_ms: int) -> bool:
-    """Whether it says that a value was deleted before that time."""
+    """Return whether it says that a value was deleted before that time."""
     valid_from_ms, value = unpack_version(data)
     return not value and valid_from_ms < cut_ms

@@ -31,7 +31,7 @@ def image_address(*image_ids: str) -> str:
 
 
 def is_image(address: str) -> bool:
-    """Whether an address is that of images."""
+    """Return whether an address is that of images."""
     return address.startswith(_SCHEME)
 
 

@@ -57,7 +57,7 @@ class LocalCopies:
         return True
 
     def has(self, file: FileRef) -> bool:
-        """Whether a file is here, by name and size."""
+        """Return whether a file is here, by name and size."""
         try:
             return self.at(file.path).stat().st_size == file.size_bytes
         except OSError:

@@ -40,7 +40,7 @@ class MigrationProgress:
 
     @property
     def complete(self) -> bool:
-        """Whether nothing is left to do."""
+        """Return whether nothing is left to do."""
         return self.groups_done == self.groups_total
 
 

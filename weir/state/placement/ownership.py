@@ -184,7 +184,7 @@ class GroupOwnership:
             return dict(self._epochs)
 
     def owns(self, group: int) -> bool:
-        """Whether a group is owned; any thread may call it."""
+        """Return whether a group is owned; any thread may call it."""
         return group in self._epochs
 
     def epoch(self, group: int) -> int | None:
@@ -207,7 +207,7 @@ class GroupOwnership:
 
     @property
     def is_closed(self) -> bool:
-        """Whether all calls are refused."""
+        """Return whether all calls are refused."""
         return self._closed
 
     def close(self) -> bool:

@@ -92,7 +92,7 @@ class MemoryBackend(StateBackend):
             return self._open_view().scan(start, stop, reverse=reverse)
 
     def may_hold(self, prefix: bytes) -> bool:
-        """Whether there are keys that start with this."""
+        """Return whether there are keys that start with this."""
         with self._lock:
             view = self._open_view()
             return bool(view.entries) and bool(view.keys_between(prefix, prefix_end(prefix)))

@@ -41,7 +41,7 @@ class BroadcastTable(StateTable):
 
     @property
     def is_keeper(self) -> bool:
-        """Whether this subtask tells checkpoints of the dict."""
+        """Return whether this subtask tells checkpoints of the dict."""
         return self._is_keeper
 
     def restore(self, items: dict[str, Any], *, lets_rows_go: bool = False) -> None:
@@ -57,7 +57,7 @@ class BroadcastTable(StateTable):
 
     @property
     def is_whole(self) -> bool:
-        """Whether the dict has come, if a rescale has added the subtask."""
+        """Return whether the dict has come, if a rescale has added the subtask."""
         return self._is_whole
 
     def release_groups(self, groups: Iterable[int]) -> None:

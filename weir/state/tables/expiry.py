@@ -94,7 +94,7 @@ class Expiry:
 
     @property
     def is_in_rows(self) -> bool:
-        """Whether each row that is processed has its own time here."""
+        """Return whether each row that is processed has its own time here."""
         return self._times.is_in_rows and self.ttl.time == "event"
 
     def set_now(self, now_ms: int, stamp: int) -> None:
@@ -152,7 +152,7 @@ class Expiry:
 
     @property
     def goes_by_keys(self) -> bool:
-        """Whether rows, or timers, of several keys are processed together, each at its own time."""
+        """Return whether rows, or timers, of several keys are processed together, each at its own time."""
         return self._times.goes_by_keys and self.ttl.time == "event"
 
     def turn_to(self, key_hash: int) -> None:
@@ -203,7 +203,7 @@ class Expiry:
     # --- values of any length ---
 
     def is_expired(self, stamp: int) -> bool:
-        """Whether an entry of this time has expired."""
+        """Return whether an entry of this time has expired."""
         return self.is_undated_expired if stamp == UNDATED else bool(stamp <= self.cut_ms)
 
     def stamp_of(self, data: bytes) -> int:

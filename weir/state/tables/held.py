@@ -72,7 +72,7 @@ class HeldTable(ValueTable):
 
     @property
     def has_new_groups(self) -> bool:
-        """Whether key groups have come whose values the holder has not taken."""
+        """Return whether key groups have come whose values the holder has not taken."""
         return bool(self._came or self._given)
 
     def take_new(self) -> list[tuple[bytes, bytes]]:

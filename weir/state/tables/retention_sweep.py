@@ -139,5 +139,5 @@ def _has_gone_on(before_ms: int, now_ms: int, step_ms: int) -> bool:
 
 
 def _is_latest(entry_key: bytes) -> bool:
-    """Whether an entry is the latest version of a user key: nothing follows the mark."""
+    """Return whether an entry is the latest version of a user key: nothing follows the mark."""
     return len(entry_key) == 10 + int.from_bytes(entry_key[5:9], "big")

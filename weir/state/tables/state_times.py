@@ -131,7 +131,7 @@ class StateTimes:
 
     @property
     def go_by_rows(self) -> bool:
-        """Whether a state minds the times of rows."""
+        """Return whether a state minds the times of rows."""
         return bool(self._expiries)
 
     def enter_rows(self, lowest_ms: int) -> None:
@@ -170,7 +170,7 @@ class StateTimes:
 
     @property
     def goes_by_keys(self) -> bool:
-        """Whether rows, or timers, of several keys are processed together, each at its own time."""
+        """Return whether rows, or timers, of several keys are processed together, each at its own time."""
         return bool(len(self._hashes))
 
     def of_keys(self, hashes: np.ndarray, otherwise_ms: int, *, writes: bool = False) -> np.ndarray:

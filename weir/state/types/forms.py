@@ -33,7 +33,7 @@ _WIDTHS = {
 
 
 def reads(stored: Form, needed: Form) -> bool:
-    """Whether values of the stored type are values of the needed one: the same, narrower, or with fewer fields.
+    """Return whether values of the stored type are values of the needed one: the same, narrower, or with fewer fields.
 
     Fields that are added come last and are nullable.
     """

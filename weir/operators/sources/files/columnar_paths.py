@@ -46,7 +46,7 @@ class FilePlaces:
 
     @property
     def are_flat(self) -> bool:
-        """Whether none of those that are in the file lies within another column."""
+        """Return whether none of those that are in the file lies within another column."""
         return all(len(path) == 1 for path in self.paths.values())
 
     @property

@@ -235,7 +235,7 @@ class FileReader(BatchSource):
 
     @property
     def _has_file_times(self) -> bool:
-        """Whether rows say when they happened: the time at which they are read holds nothing back."""
+        """Return whether rows say when they happened: the time at which they are read holds nothing back."""
         return self._event_times is not None or self._strategy.generator is not None
 
     def _split_name(self) -> Hashable:
@@ -396,6 +396,6 @@ def _lowest_time_ms(path: str, positions: Sequence[SourcePosition]) -> int:
 
 
 def _share_a_file(positions: Mapping[int, SourcePosition]) -> bool:
-    """Whether several subtasks stand in one file: the job that made the snapshot did not keep files together."""
+    """Return whether several subtasks stand in one file: the job that made the snapshot did not keep files together."""
     paths = [path for position in positions.values() for path in {rest.path for rest in position.rests}]
     return len(set(paths)) < len(paths)

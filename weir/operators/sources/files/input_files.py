@@ -47,17 +47,17 @@ class FoundFile:
 
 
 def is_uri(path: str) -> bool:
-    """Whether an input is named by a URI and not by a path of this machine."""
+    """Return whether an input is named by a URI and not by a path of this machine."""
     return _URI.match(path) is not None
 
 
 def is_part(name: str) -> bool:
-    """Whether a file of a directory is input: not hidden, not begun with an underscore, no checksum."""
+    """Return whether a file of a directory is input: not hidden, not begun with an underscore, no checksum."""
     return not name.startswith((".", "_")) and not name.endswith(".crc")
 
 
 def is_found(path: str, pattern: str) -> bool:
-    """Whether a file that matches a glob is input: a part, and in no folder that programs keep for themselves.
+    """Return whether a file that matches a glob is input: a part, and in no folder that programs keep for themselves.
 
     Such folders are called as files that are no parts: ``_temporary``, ``_delta_log``, ``.tmp``. Those that the pattern
     names, and those of values (``_day=7``), are searched.

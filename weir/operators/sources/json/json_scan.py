@@ -124,7 +124,7 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 @byte_kernel_part
 def _matches(data: np.ndarray, at: int, keys: np.ndarray, start: int, stop: int) -> bool:
-    """Whether the bytes at ``at`` are ``keys[start:stop]``, a key with its closing quote."""
+    """Return whether the bytes at ``at`` are ``keys[start:stop]``, a key with its closing quote."""
     length = stop - start
     offset = 0
     while offset + 8 <= length:
@@ -220,7 +220,7 @@ def _find_with_escapes(data: np.ndarray, at: int, entries: Entries, number: int)
 
 @byte_kernel_part
 def _is_marked(marks: np.ndarray, first: int, entry: int) -> bool:
-    """Whether an entry is in the set that begins at ``first``."""
+    """Return whether an entry is in the set that begins at ``first``."""
     return bool((marks[first + (entry >> 6)] >> (entry & 63)) & 1)
 
 

@@ -249,7 +249,7 @@ class StrictDecoder:
         return row
 
     def _may_repeat(self, raw: bytes) -> bool:
-        """Whether a field could occur twice, which orjson would hide."""
+        """Return whether a field could occur twice, which orjson would hide."""
         if b"\\" in raw:
             return True
         if len(self._quoted_names) <= _COUNTED_NAMES_MAX:

@@ -133,7 +133,7 @@ def parsed_type(data_type: pa.DataType) -> pa.DataType:
 
 
 def is_overflown(values: pa.Array) -> bool:
-    """Whether a number in a column of floats of 32 bits or of decimals, or within it, was too large for them."""
+    """Return whether a number in a column of floats of 32 bits or of decimals, or within it, was too large for them."""
     data_type = values.type
     if pa_types.is_list(data_type):
         return is_overflown(values.flatten())

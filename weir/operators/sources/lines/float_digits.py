@@ -122,7 +122,7 @@ def float_of_digits(digits: int, count: int, power: int, negative: bool) -> tupl
 
 @byte_kernel_part
 def is_eight_digits(word: np.uint64) -> bool:
-    """Whether all bytes of a word are digits."""
+    """Return whether all bytes of a word are digits."""
     high = np.uint64(0xF0F0F0F0F0F0F0F0)
     carried = (word + np.uint64(0x0606060606060606)) & high
     return bool(((word & high) | (carried >> np.uint64(4))) == np.uint64(0x3333333333333333))

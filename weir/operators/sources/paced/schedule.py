@@ -75,7 +75,7 @@ class Schedule:
 
 
 def is_trickle(rate: float) -> bool:
-    """Whether so few events a second make polls give out few rows, for which many are decoded at a time."""
+    """Return whether so few events a second make polls give out few rows, for which many are decoded at a time."""
     return rate * COALESCE_US < _STREAM_ROWS * 1e6
 
 

@@ -230,7 +230,7 @@ class SourceThread:
 
 
 def _goes_on(entry: Entry) -> bool:
-    """Whether more may be asked for behind it: not after an end, nor where there is nothing now."""
+    """Return whether more may be asked for behind it: not after an end, nor where there is nothing now."""
     return entry.kind in (Kind.ROWS, Kind.LETTER) or (entry.kind is Kind.OTHER and entry.value is not None)
 
 

@@ -36,7 +36,7 @@ class SourceTimes:
 
     @property
     def are_generated(self) -> bool:
-        """Whether generators of the author make the watermarks."""
+        """Return whether generators of the author make the watermarks."""
         return self._make_generator is not None
 
     @property

@@ -39,7 +39,7 @@ class Panes:
 
     @property
     def is_single(self) -> bool:
-        """Whether each window is one pane."""
+        """Return whether each window is one pane."""
         return self.size_ms == self.pane_ms
 
     def start_of(self, end_ms: int) -> int:

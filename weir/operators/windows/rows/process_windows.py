@@ -250,7 +250,7 @@ class ProcessWindowOperator(WindowAggregateOperator, DividedOperator):
         return window_pane_ends(self._panes.pane_ms, start_ms, end_ms)
 
     def _is_last(self, pane_ms: int, end_ms: int) -> bool:
-        """Whether no window after this one has the pane."""
+        """Return whether no window after this one has the pane."""
         return self._panes.last_end(pane_ms) <= end_ms
 
 

@@ -141,7 +141,7 @@ class ClosingSessions:
                 pane.note_changed(weir_keys.hash_keys(keys))
 
     def applies(self, until_ms: int) -> bool:
-        """Whether sessions can be closed up to this watermark one pane after the other."""
+        """Return whether sessions can be closed up to this watermark one pane after the other."""
         table = self._table
         if table.ownership != self._ownership:
             self.forget()

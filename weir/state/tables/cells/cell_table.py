@@ -37,7 +37,7 @@ class WholeCell:
     counts: bool = False
 
     def has_value(self, cells: np.ndarray, presence: np.ndarray) -> bool:
-        """Whether a row of the key has been taken in; arrays as of :meth:`SlotTable.peek`."""
+        """Return whether a row of the key has been taken in; arrays as of :meth:`SlotTable.peek`."""
         if self.counts:
             return bool(cells[self.cell])
         return bool(presence[self.cell // 8] & (1 << (self.cell % 8)))

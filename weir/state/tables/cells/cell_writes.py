@@ -113,11 +113,11 @@ class CellWrites:
         return True
 
     def may_begin_part(self) -> bool:
-        """Whether the next :meth:`write_part` notes what is dirty."""
+        """Return whether the next :meth:`write_part` notes what is dirty."""
         return self._to_flush is None and not self.has_to_wait()
 
     def has_to_wait(self) -> bool:
-        """Whether rows would wait for a write: because of a checkpoint, or of a store that cannot keep up."""
+        """Return whether rows would wait for a write: because of a checkpoint, or of a store that cannot keep up."""
         return self.is_captured() or self._backend.writes_wait() or self._backend.is_stalled()
 
     def capture(self) -> Capture | None:
@@ -159,7 +159,7 @@ class CellWrites:
         return np.union1d(dirty, self._slots.used_among(self._captured[1]))
 
     def is_captured(self) -> bool:
-        """Whether another thread is still writing what was captured."""
+        """Return whether another thread is still writing what was captured."""
         return self._captured is not None and not self._captured[0].has_ended
 
     def settle(self) -> None:

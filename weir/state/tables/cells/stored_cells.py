@@ -54,7 +54,7 @@ class StoredCells:
         self._group_status = np.zeros(max_parallelism, dtype=np.uint8)
 
     def has_none_of(self, new_slots: np.ndarray) -> bool:
-        """Whether it is known at once that the store has nothing of new slots; :meth:`load` is in vain then."""
+        """Return whether it is known at once that the store has nothing of new slots; :meth:`load` is in vain then."""
         return self._slots.are_in_groups_of(new_slots, self._group_status, _ALL_CACHED)
 
     def load(self, new_slots: np.ndarray, groups: np.ndarray) -> int:
@@ -103,7 +103,7 @@ class StoredCells:
         return stored
 
     def holds(self, group: int) -> bool:
-        """Whether the store may have keys of a group that are not cached."""
+        """Return whether the store may have keys of a group that are not cached."""
         return bool(self._group_status[group] == _MAY_BE_STORED)
 
     def _rows(self, keys: PackedKeys) -> tuple[np.ndarray, np.ndarray]:

@@ -139,13 +139,13 @@ class PaneTable(CellTable):
 
     @property
     def fired_alike(self) -> bool:
-        """Whether the windows of all owned groups have fired up to one time."""
+        """Return whether the windows of all owned groups have fired up to one time."""
         places_ms = self.places_ms[self._owned]
         return not len(places_ms) or bool((places_ms == places_ms[0]).all())
 
     @property
     def has_new_groups(self) -> bool:
-        """Whether there are groups that nobody has looked at."""
+        """Return whether there are groups that nobody has looked at."""
         return self._has_unknown
 
     def update(

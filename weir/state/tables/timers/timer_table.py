@@ -334,7 +334,7 @@ class TimerTable(StateTable):
         self._trim()
 
     def _has_to_wait(self) -> bool:
-        """Whether rows would wait for a write now."""
+        """Return whether rows would wait for a write now."""
         if self._captured is not None and self._captured[0].has_ended:
             self._settle()
         return self._captured is not None or self._backend.writes_wait() or self._backend.is_stalled()

@@ -27,11 +27,11 @@ class KnownRange:
         return len(self._keys)
 
     def has(self, key: bytes) -> bool:
-        """Whether the key lies within."""
+        """Return whether the key lies within."""
         return self.start <= key < self.stop
 
     def begins_with(self, start: bytes, stop: bytes, *, reverse: bool) -> bool:
-        """Whether the entries that a scan comes to first are known."""
+        """Return whether the entries that a scan comes to first are known."""
         return self.start < stop <= self.stop if reverse else self.has(start)
 
     def note(self, key: bytes) -> None:

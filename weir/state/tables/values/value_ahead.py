@@ -40,13 +40,13 @@ class ValuesAhead:
         self._owners_max = _OWNERS_MAX
 
     def is_known(self, owner: bytes) -> bool:
-        """Whether something of an owner is known; without the lock."""
+        """Return whether something of an owner is known; without the lock."""
         group = self._buckets.groups.get(owner[:2])
         bucket = None if group is None else group.buckets.get(owner)
         return bucket is not None and bucket.known is not None
 
     def is_absent(self, key: bytes) -> bool:
-        """Whether a key, which is not cached, is known not to be in the store."""
+        """Return whether a key, which is not cached, is known not to be in the store."""
         bucket = self._buckets.find(key)
         return bucket is not None and bucket.known is not None and bucket.known.has(key)
 

@@ -436,7 +436,7 @@ class Buckets:
         return [bucket for group in self.groups.values() for bucket in group.buckets.values()]
 
     def is_of_one_owner(self, start: bytes, stop: bytes) -> bool:
-        """Whether a range has keys of one owner only."""
+        """Return whether a range has keys of one owner only."""
         if self.owner_of is None:
             return False
         owner = self.owner_of(start)

@@ -164,11 +164,11 @@ class WriteBackCache(StateBackend):
 
     @property
     def reads_owners(self) -> bool:
-        """Whether it is worth saying which owners are needed soon."""
+        """Return whether it is worth saying which owners are needed soon."""
         return self._ahead is not None
 
     def is_known(self, owner: bytes) -> bool:
-        """Whether something of an owner was read ahead, and is still here."""
+        """Return whether something of an owner was read ahead, and is still here."""
         return self._ahead is not None and self._ahead.is_known(owner)
 
     @contextmanager
@@ -363,7 +363,7 @@ class WriteBackCache(StateBackend):
         return found
 
     def has_good_copy(self, prefix: bytes) -> bool:
-        """Whether a copy of this key group and what changed since make up all that is worth having."""
+        """Return whether a copy of this key group and what changed since make up all that is worth having."""
         group = self._buckets.groups.get(prefix)
         return group is not None and group.touched is not None
 

@@ -83,11 +83,11 @@ class ValueTable(StateTable):
 
     @property
     def reads_owners(self) -> bool:
-        """Whether the store is so slow that it is worth saying whose entries are needed soon."""
+        """Return whether the store is so slow that it is worth saying whose entries are needed soon."""
         return self._cache.reads_owners
 
     def is_known(self, owner: bytes) -> bool:
-        """Whether something of an owner (what ``owner_of`` returns) was read ahead, and is still here."""
+        """Return whether something of an owner (what ``owner_of`` returns) was read ahead, and is still here."""
         return self._cache.is_known(owner)
 
     def reading_ahead(self, starts: Sequence[bytes]) -> AbstractContextManager[ReadAhead]:

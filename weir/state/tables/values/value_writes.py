@@ -143,11 +143,11 @@ class ValueWrites:
         self._dirty.pop(key, None)
 
     def may_hide(self) -> bool:
-        """Whether the store may have entries of some owner that do not count."""
+        """Return whether the store may have entries of some owner that do not count."""
         return bool(self._cleared) or self._captured is not None
 
     def is_cleared(self, owner: bytes) -> bool:
-        """Whether the store still has entries of an owner that do not count."""
+        """Return whether the store still has entries of an owner that do not count."""
         return owner in self._cleared or (self._captured is not None and owner in self._captured[1].cleared)
 
     # --- writing down ------------------------------------------------------------------------------------------
@@ -235,7 +235,7 @@ class ValueWrites:
         )
 
     def has_to_wait(self) -> bool:
-        """Whether rows would wait for a write, because of a checkpoint or of a store that cannot keep up."""
+        """Return whether rows would wait for a write, because of a checkpoint or of a store that cannot keep up."""
         return self._backend.writes_wait() or self._backend.is_stalled()
 
     # --- captures ----------------------------------------------------------------------------------------------
@@ -284,7 +284,7 @@ class ValueWrites:
                 captured.saved.pop(key, None)
 
     def has_capture(self) -> bool:
-        """Whether something was captured that is not settled yet."""
+        """Return whether something was captured that is not settled yet."""
         return self._captured is not None
 
     def settle_ended(self) -> None:
