@@ -243,7 +243,7 @@ class ControlLink:
         return reply
 
     def _note_calm(self, request: control_pb2.HeartbeatRequest) -> None:
-        """Whether the job runs and nothing happens but rows, and whether not even rows came or wait."""
+        """Note whether the job runs and nothing happens but rows, and whether not even rows came or wait."""
         reports = request.subtasks
         reported = tuple((it.records_in, it.records_out, it.records_rejected) for it in reports)
         is_running = all(

@@ -56,7 +56,7 @@ class CheckpointFiles:
         self._place.give_up()
 
     def present(self, files: Sequence[FileRef]) -> list[bool]:
-        """Whether each of these files is here, in its full size."""
+        """Return whether each of these files is here, in its full size."""
         sizes = self._do(FILES, lambda: self._place.sizes([check_path(file.path) for file in files]))
         return [size == file.size_bytes for file, size in zip(files, sizes, strict=True)]
 

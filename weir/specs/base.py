@@ -22,7 +22,7 @@ from weir.specs.window_kinds import WindowTime
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Whether a setting is a number; a boolean is none."""
+    """Return whether a setting is a number; a boolean is none."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
@@ -92,7 +92,7 @@ class OperatorSpec:
 
     @property
     def chosen_time_order(self) -> bool | None:
-        """Whether rows are to come to the step in the order of time, also from several channels.
+        """Return whether rows are to come to the step in the order of time, also from several channels.
 
         None: if it needs that, and all sources before it end (``weir.plan.rules.time_order``).
         """

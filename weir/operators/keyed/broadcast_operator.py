@@ -257,7 +257,7 @@ class BroadcastOperator(HoldingOperator):
         return self._held is not None and not (self.table.lets_rows_go or self._rules_ended)
 
     def _look_at_rules(self, index: int | None = None) -> None:
-        """Whether rows may go on now; ``index``: of the rule that may have changed that."""
+        """Look whether rows may go on now; ``index``: of the rule that may have changed that."""
         if not self._is_holding:
             return
         if self._hold_until == "first":

@@ -279,7 +279,7 @@ def _older(codec: dict[str, Json], spec: ChangelogAggregateSpec) -> dict[str, Js
 
 
 def _float_columns(aggregates: Sequence[Aggregate], schema: pa.Schema) -> list[bool]:
-    """Whether the values of each are summed as floats; the mean of integers is that of their exact sum."""
+    """Return whether the values of each are summed as floats; the mean of integers is that of their exact sum."""
     return [
         each.column is not None and pa.types.is_floating(schema.field(each.column).type)
         for each in aggregates

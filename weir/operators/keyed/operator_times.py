@@ -36,7 +36,7 @@ class OperatorTimes:
         self._times: StateTimes | None = None
 
     def check(self, context: OperatorContext, snapshot: Mapping[str, Any]) -> None:
-        """Whether a snapshot's times go on.
+        """Check that a snapshot's times go on.
 
         Raises:
             StateMismatchError: a state had a TTL in the other kind of time.
