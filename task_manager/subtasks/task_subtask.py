@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
-from functools import partial
-from threading import Lock
 
 import pyarrow as pa
 
@@ -17,6 +15,7 @@ from task_manager.progress import InputWatermark
 from task_manager.subtasks.barrier_passing import BarrierPassing
 from task_manager.subtasks.subtask import Subtask
 from task_manager.subtasks.subtask_parts import SubtaskParts
+from task_manager.subtasks.told_events import ToldEvents
 from weir.author.operator import HELD_INPUT, Json
 from weir.errors import StateError
 from weir.operators.step_flow import StepFlow
@@ -91,11 +90,7 @@ class TaskSubtask(Subtask):
         # A small batch pays for every question.
         self._tells_inputs_apart = self._chain.tells_inputs_apart
         self._assigns_times = self._chain.assigns_times
-        self._telling = Lock()
-        #: Events of a rescale that wait in the mailbox.
-        self._told = 0
-        #: The last row is behind it: no event is taken any more.
-        self._is_leaving = False
+        self._told = ToldEvents(parts.mailbox, self.handle)
         #: Rows that are being taken in have made the combined watermark rise.
         self._rows_raise = False
         #: Key groups are on the move in a call: what belongs to a checkpoint is not where one would look for it.
@@ -127,24 +122,7 @@ class TaskSubtask(Subtask):
         None: it has ended, or its last row is behind it: what it owns it keeps to the end, and what its operators do
         then is done once.
         """
-        with self._telling:
-            if self._is_leaving:
-                return None
-            self._told += 1
-            return self.mailbox.post(partial(self._take_told, event))
-
-    def _take_told(self, event: OwnerEvent) -> None:
-        try:
-            self.handle(event)
-        finally:
-            with self._telling:
-                self._told -= 1
-
-    def _may_leave(self) -> bool:
-        """Take no more events, unless some wait that were taken."""
-        with self._telling:
-            self._is_leaving = self._told == 0
-            return self._is_leaving
+        return self._told.tell(event)
 
     def handle(self, event: OwnerEvent) -> None:
         """Take an event of a rescale in; runs in the subtask's thread, between two batches."""
@@ -197,7 +175,7 @@ class TaskSubtask(Subtask):
 
     def _loop(self) -> None:
         self._times.go_on(self._restored_times, self._waiting_rows)
-        while self._has_input or not self._may_finish or not self._may_leave():
+        while self._has_input or not self._may_finish or not self._told.may_leave():
             delivery = self._next()
             if delivery is not None:
                 self._take(delivery)
