@@ -137,7 +137,7 @@ class SupersededError(CheckpointError):
 
 
 class WireLimitError(WeirError):
-    """A record is larger than a message may be; the message names the setting."""
+    """One record is larger than a message may be; the message names the setting."""
 
     failure_kind = FailureKind.PERMANENT
 
@@ -174,7 +174,7 @@ def kind_of(error: BaseException | None) -> FailureKind:
 
 
 def kind_in_step(error: BaseException, *, is_sink: bool, takes_rows: bool) -> FailureKind:
-    """Return the kind of what a step of the job raised, as :func:`kind_of` does.
+    """As :func:`kind_of`, for what a step of the job raised.
 
     Args:
         error: what it raised.
@@ -196,7 +196,7 @@ def kind_in_step(error: BaseException, *, is_sink: bool, takes_rows: bool) -> Fa
 
 
 def _is_absent_or_denied(error: BaseException | None) -> bool:
-    """Return whether a file is absent or may not be used: waiting rarely mends that, nor do other rows.
+    """Whether a file is absent or may not be used: waiting rarely mends that, nor do other rows.
 
     Any other passing cause on the way (a peer that does not answer) is the better explanation.
     """

@@ -22,7 +22,7 @@ _PR_SET_TIMERSLACK = 29
 
 
 class Lock(Protocol):
-    """A lock as ``threading.Lock``."""
+    """As ``threading.Lock``."""
 
     def acquire(self, blocking: bool = True) -> bool:
         """Take it; False: somebody else has it, and this call was not to wait."""
@@ -40,7 +40,7 @@ class Lock(Protocol):
 
 
 class Condition(Lock, Protocol):
-    """A condition as ``threading.Condition`` over a plain lock."""
+    """As ``threading.Condition`` over a plain lock."""
 
     def wait(self, timeout: float | None = None) -> bool:
         """Let go of the lock until somebody notifies, or for so many seconds; False: the time was over."""
@@ -56,10 +56,10 @@ class Condition(Lock, Protocol):
 
 
 class Event(Protocol):
-    """An event as ``threading.Event``."""
+    """As ``threading.Event``."""
 
     def is_set(self) -> bool:
-        """Return whether it has happened."""
+        """Whether it has happened."""
 
     def set(self) -> None:
         """Note that it has happened, and wake all who wait."""
@@ -78,7 +78,7 @@ class Running(Protocol):
         """Wait until it has ended, or for so many seconds."""
 
     def is_alive(self) -> bool:
-        """Return whether it has not ended."""
+        """Whether it has not ended."""
 
 
 class Threads(Protocol):
@@ -88,7 +88,7 @@ class Threads(Protocol):
         """Run this in a thread that does not keep the process alive."""
 
     def is_current(self, thread: Running) -> bool:
-        """Return whether this is the thread that calls."""
+        """Whether this is the thread that calls."""
 
     def lock(self) -> Lock:
         """A lock under which its holder may wait."""
@@ -113,7 +113,7 @@ class Threads(Protocol):
 
 
 class _ConditionOfOne:
-    """A condition with one lock for all waits of one thread; ``threading.Condition`` makes a lock for every wait.
+    """As ``threading.Condition``, which makes a lock for every wait; here is one for all waits of one thread.
 
     A subtask with small batches waits a thousand times a second, and half of what a wait costs are calls.
     """
@@ -135,7 +135,7 @@ class _ConditionOfOne:
         self._lock.release()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait to be notified, as :class:`Condition` says."""
+        """See :class:`Condition`."""
         self._sleeps = True
         self._lock.release()
         is_notified = False
@@ -150,20 +150,20 @@ class _ConditionOfOne:
         return is_notified
 
     def wait_for(self, predicate: Callable[[], bool], timeout: float | None = None) -> bool:
-        """Wait until something holds, as :class:`Condition` says; woken early it begins the time again."""
+        """See :class:`Condition`; woken early it begins the time again, which no caller minds."""
         while not predicate():
             if not self.wait(timeout):
                 return predicate()
         return True
 
     def notify(self, n: int = 1) -> None:
-        """Wake who waits, as :class:`Condition` says."""
+        """See :class:`Condition`."""
         if self._sleeps:
             self._sleeps = False
             self._sleep.release()
 
     def notify_all(self) -> None:
-        """Wake all that wait: there is one at most."""
+        """See :class:`Condition`."""
         self.notify()
 
 
@@ -171,41 +171,41 @@ class MachineThreads:
     """Implements :class:`Threads`."""
 
     def start(self, work: Callable[[], None], name: str) -> Running:
-        """Start a thread of the machine, as :class:`Threads` says."""
+        """See :class:`Threads`."""
         thread = threading.Thread(target=work, name=name, daemon=True)
         thread.start()
         return thread
 
     def is_current(self, thread: Running) -> bool:
-        """Return whether a thread is the one that asks."""
+        """See :class:`Threads`."""
         return thread is threading.current_thread()
 
     def lock(self) -> Lock:
-        """Return a lock of the machine's threads."""
+        """See :class:`Threads`."""
         return threading.Lock()
 
     def condition(self) -> Condition:
-        """Return a condition of the machine's threads."""
+        """See :class:`Threads`."""
         return threading.Condition(threading.Lock())
 
     def condition_of_one(self) -> Condition:
-        """Return a condition that one thread waits for."""
+        """See :class:`Threads`."""
         return _ConditionOfOne()
 
     def event(self) -> Event:
-        """Return an event of the machine's threads."""
+        """See :class:`Threads`."""
         return threading.Event()
 
     def pool(self, threads_max: int, name: str) -> Executor:
-        """Return a pool of threads, as :class:`Threads` says."""
+        """See :class:`Threads`."""
         return ThreadPoolExecutor(threads_max, thread_name_prefix=name)
 
     def wait(self, futures: Collection[Future[Any]], timeout_s: float) -> bool:
-        """Wait for futures; returns whether all are done."""
+        """See :class:`Threads`."""
         return not wait_for_futures(futures, timeout_s).not_done
 
     def sleep(self, seconds: float) -> None:
-        """Sleep for so many seconds."""
+        """See :class:`Threads`."""
         time.sleep(seconds)
 
 
@@ -222,47 +222,47 @@ def install(threads: Threads | None) -> None:
 
 
 def start(work: Callable[[], None], name: str) -> Running:
-    """Start a thread, as :class:`Threads` says."""
+    """See :class:`Threads`."""
     return _installed.start(work, name)
 
 
 def is_current(thread: Running) -> bool:
-    """Return whether a thread is the one that asks."""
+    """See :class:`Threads`."""
     return _installed.is_current(thread)
 
 
 def lock() -> Lock:
-    """Return a lock."""
+    """See :class:`Threads`."""
     return _installed.lock()
 
 
 def condition() -> Condition:
-    """Return a condition."""
+    """See :class:`Threads`."""
     return _installed.condition()
 
 
 def condition_of_one() -> Condition:
-    """Return a condition that one thread waits for."""
+    """See :class:`Threads`."""
     return _installed.condition_of_one()
 
 
 def event() -> Event:
-    """Return an event."""
+    """See :class:`Threads`."""
     return _installed.event()
 
 
 def pool(threads_max: int, name: str) -> Executor:
-    """Return a pool of threads, as :class:`Threads` says."""
+    """See :class:`Threads`."""
     return _installed.pool(threads_max, name)
 
 
 def wait(futures: Collection[Future[Any]], timeout_s: float) -> bool:
-    """Wait for futures; returns whether all are done."""
+    """See :class:`Threads`."""
     return _installed.wait(futures, timeout_s)
 
 
 def sleep(seconds: float) -> None:
-    """Sleep for so many seconds."""
+    """See :class:`Threads`."""
     _installed.sleep(seconds)
 
 

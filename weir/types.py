@@ -19,7 +19,7 @@ Generation = NewType("Generation", int)
 
 @dataclass(frozen=True, order=True, slots=True)
 class SubtaskId:
-    """A parallel instance of a stage; ``subtask_index`` is 0-based."""
+    """One parallel instance of a stage; ``subtask_index`` is 0-based."""
 
     stage_index: int
     subtask_index: int
@@ -30,7 +30,7 @@ class SubtaskId:
 
 @dataclass(frozen=True, order=True, slots=True)
 class ChannelId:
-    """A producer-to-consumer link; ``edge_index`` counts the consumer stage's input edges from 0."""
+    """One producer-to-consumer link; ``edge_index`` counts the consumer stage's input edges from 0."""
 
     producer: SubtaskId
     consumer: SubtaskId
@@ -70,7 +70,7 @@ class MachineUse:
 
 
 def is_host(text: str) -> bool:
-    """Return whether a text is the name or the address of a machine; IPv6 with or without brackets."""
+    """Whether a text is the name or the address of a machine; IPv6 with or without brackets."""
     if ":" not in text:
         return _HOST_NAME.fullmatch(text) is not None
     try:
@@ -80,7 +80,7 @@ def is_host(text: str) -> bool:
 
 
 def is_wildcard(host: str) -> bool:
-    """Return whether a server with this host listens on all addresses of its machine; nobody can connect to it."""
+    """Whether a server with this host listens on all addresses of its machine; nobody can connect to it."""
     try:
         return ipaddress.ip_address(_without_brackets(host)).is_unspecified
     except ValueError:

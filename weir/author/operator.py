@@ -135,7 +135,7 @@ class Operator(ABC):
         """
 
     def process_input(self, input_index: int, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
-        """Process a batch, with the input that the rows came from; called if ``tells_inputs_apart``.
+        """As :meth:`process`, with the input that the rows came from; called if ``tells_inputs_apart``.
 
         Args:
             input_index: position among the step's inputs.
@@ -254,7 +254,7 @@ class InTimeOperator(Operator):
     @property
     @abstractmethod
     def time_cuts(self) -> TimeCuts:
-        """Return before which rows of a batch :meth:`on_watermark` is called; asked once, when the operator is open."""
+        """Before which rows of a batch :meth:`on_watermark` is called; asked once, when the operator is open."""
 
     @abstractmethod
     def due_ms(self) -> int:
@@ -268,7 +268,7 @@ class InTimeOperator(Operator):
         return None
 
     def made_due_ms(self, batch: pa.RecordBatch) -> np.ndarray | None:
-        """Return for each row the lowest watermark at which something happens because of it; int64, shape (rows,).
+        """Of each row the lowest watermark at which something happens because of it; int64, shape (rows,).
 
         None, by default: nothing, or the operator looks at that itself.
         """
@@ -289,12 +289,12 @@ class HoldsRows(Operator):
     @property
     @abstractmethod
     def holds_time(self) -> bool:
-        """Return whether rows that it has taken, or will, leave later; asked after every batch."""
+        """Whether rows that it has taken, or will, leave later; asked after every batch."""
 
     @property
     @abstractmethod
     def may_release(self) -> bool:
-        """Return whether it has rows that need not be held any more."""
+        """Whether it has rows that need not be held any more."""
 
     @abstractmethod
     def release(self, watermark_ms: int) -> Iterable[pa.RecordBatch]:
@@ -303,7 +303,7 @@ class HoldsRows(Operator):
     @property
     @abstractmethod
     def is_full(self) -> bool:
-        """Return whether it holds so many rows that no more should be sent."""
+        """Whether it holds so many rows that no more should be sent."""
 
 
 class LateDelivery(Operator):
@@ -345,7 +345,7 @@ class TimeAssigner(Operator):
     @property
     @abstractmethod
     def watermark_ms(self) -> int:
-        """Return the watermark of the rows that it has given out, ms since the epoch; never goes back."""
+        """Of the rows that it has given out, ms since the epoch; never goes back."""
 
     @property
     @abstractmethod

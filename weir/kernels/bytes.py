@@ -60,7 +60,7 @@ def load4(typing_context: Any, array: Any, index: Any) -> Any:
 
 @untyped_intrinsic
 def byte_at(typing_context: Any, array: Any, index: Any) -> Any:
-    """Return a byte as int64; unlike ``array[index]`` without care for negative indices."""
+    """One byte as int64; unlike ``array[index]`` without care for negative indices."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         byte = builder.load(byte_pointer(context, builder, signature, args))
@@ -138,13 +138,13 @@ def copy_block(typing_context: Any, target: Any, to: Any, source: Any, at: Any) 
 
 @untyped_intrinsic
 def copy_half_block(typing_context: Any, target: Any, to: Any, source: Any, at: Any) -> Any:
-    """Copy 16 bytes, as :func:`copy_block` copies more."""
+    """As :func:`copy_block`, 16 bytes."""
     return _copies((target, source), 16)
 
 
 @untyped_intrinsic
 def copy_block_between(typing_context: Any, to: Any, source: Any) -> Any:
-    """Copy a block from an address in memory to another, as :func:`copy_block` does."""
+    """As :func:`copy_block`, from an address in memory to another."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         vector = ir.VectorType(ir.IntType(8), 32)

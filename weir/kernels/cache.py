@@ -96,7 +96,7 @@ class KernelCache(_FunctionCache):  # type: ignore[misc] # numba has no types
             log.warning("%s: %s: the kernel is compiled again at the next start", self.cache_path, error)
 
     def is_kept(self) -> bool:
-        """Return whether the disk seems to have it; asks for one file."""
+        """Whether the disk seems to have it; asks for one file."""
         return Path(self.cache_path, f"{self._impl.filename_base}.nbi").exists()
 
     @contextlib.contextmanager

@@ -83,7 +83,7 @@ def called_kernels() -> frozenset[str]:
 
 
 def is_loaded_or_kept(name: str) -> bool:
-    """Return whether a kernel can be called without being compiled, as far as one look at the disk can tell."""
+    """Whether a kernel can be called without being compiled, as far as one look at the disk can tell."""
     return name not in _waiting or _waiting[name].cache.is_kept()
 
 
@@ -160,7 +160,7 @@ def _entry_point(dispatcher: Any, args: Sequence[Any]) -> Any:
 
 
 def _from_disk(dispatcher: Any, cache: KernelCache, signature: Any) -> bool:
-    """Load a compiled kernel, as the dispatcher does it before it compiles."""
+    """As the dispatcher does it before it compiles."""
     if tuple(_normalized(signature)[0]) in dispatcher.overloads:
         # Twice it would be ambiguous which one to call.
         return True
@@ -192,7 +192,7 @@ def kernel(*signatures: Any) -> Callable[[_Function], _Function]:
 
 
 def brief_kernel(*signatures: Any) -> Callable[[_Function], _Function]:
-    """Declare a kernel that holds the GIL: for less than a microsecond of work beside threads that want the GIL.
+    """As :func:`kernel`, but the GIL is held: for less than a microsecond of work beside threads that want the GIL.
 
     Whoever lets go of it waits for it again, for up to the switch interval of each thread that wants it as well.
     """
@@ -200,7 +200,7 @@ def brief_kernel(*signatures: Any) -> Callable[[_Function], _Function]:
 
 
 def byte_kernel(*signatures: Any) -> Callable[[_Function], _Function]:
-    """Declare a kernel of a function that allocates nothing: all arrays belong to the caller.
+    """As :func:`kernel`, of a function that allocates nothing: all arrays belong to the caller.
 
     Without ``_nrt=False`` every call of a part counts the references of its arrays, which takes eight times as long as
     the work on a few bytes.

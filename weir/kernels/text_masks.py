@@ -16,7 +16,7 @@ _types: Any = numba.types
 
 @untyped_intrinsic
 def block_masks(typing_context: Any, array: Any, index: Any, wanted: Any, other: Any) -> Any:
-    """Return masks of 32 bytes from any address, as bits of two uint64, the lowest for the first byte.
+    """Of 32 bytes from any address, as bits of two uint64, the lowest for the first byte.
 
     Those that are ``wanted``; and those that are ``other``, a newline, or beyond ASCII. One vector instruction each.
     """
@@ -61,7 +61,7 @@ def _vector_bits(builder: Any, found: Any) -> Any:
 
 @untyped_intrinsic
 def record_masks(typing_context: Any, array: Any, index: Any, delimiter: Any, quote: Any) -> Any:
-    """Return masks of 64 bytes of a CSV record, as bits of four uint64, the lowest for the first byte.
+    """Of 64 bytes of a CSV record, as bits of four uint64, the lowest for the first byte.
 
     Those that are the delimiter; the quote; a newline; and those that are beyond ASCII.
     """
@@ -90,7 +90,7 @@ def record_masks(typing_context: Any, array: Any, index: Any, delimiter: Any, qu
 
 @untyped_intrinsic
 def string_masks(typing_context: Any, array: Any, index: Any) -> Any:
-    """Return masks of 32 bytes of a JSON string, as bits of two uint64, the lowest for the first byte.
+    """Of 32 bytes of a JSON string, as bits of two uint64, the lowest for the first byte.
 
     Those that are a quote, a backslash or a control character; and those that are beyond ASCII.
     """
@@ -109,7 +109,7 @@ def string_masks(typing_context: Any, array: Any, index: Any) -> Any:
 
 @untyped_intrinsic
 def utf8_masks(typing_context: Any, array: Any, index: Any) -> Any:
-    """Return masks of 32 bytes of UTF-8, as bits of four uint64, the lowest for the first byte.
+    """Of 32 bytes of UTF-8, as bits of four uint64, the lowest for the first byte.
 
     Those that continue a sequence; that lead one of two bytes; that lead one of three of which any may continue it;
     and all others beyond ASCII: what leads sequences that need more care, or none.

@@ -1,4 +1,4 @@
-"""The way from canonical key bytes back to Arrow columns; ``weir.keys.encoding`` has the format."""
+"""From canonical key bytes back to Arrow columns; ``weir.keys.encoding`` has the format."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class KeyColumn:
 
     @cached_property
     def data(self) -> np.ndarray:
-        """Return the bytes of all keys, uint8."""
+        """All key bytes, uint8."""
         out = np.empty(INTEGER_BYTES * self.rows, dtype=np.uint8)
         kernels.write_integers(self.integers, out)
         return out
@@ -145,14 +145,14 @@ def key_bytes(batch: pa.RecordBatch, columns: Sequence[str]) -> KeyColumn:
 
 
 def plain_key_bytes(array: pa.Array) -> KeyColumn | None:
-    """Return the bytes of the only key column; None if it is not strings or binary without nulls."""
+    """As :func:`key_bytes`, of the only key column; None if it is not strings or binary without nulls."""
     if array.type.id in _PLAIN_BYTES_IDS and not array.null_count:
         return KeyColumn(*_views(array))
     return None
 
 
 def is_bytes_like(data_type: pa.DataType) -> bool:
-    """Return whether the key of such a column is the value's own bytes (strings, binary, dictionaries of them)."""
+    """Whether the key of such a column is the value's own bytes (strings, binary, dictionaries of them)."""
     if pat.is_dictionary(data_type):
         return is_bytes_like(data_type.value_type)
     return bool(

@@ -45,7 +45,7 @@ def hash_keys(keys: KeyColumn) -> np.ndarray:
 
 
 def hash_key(key: bytes) -> np.uint64:
-    """Return the hash of one key, as :func:`hash_keys` makes it, without letting go of the GIL."""
+    """As :func:`hash_keys` of one key, without letting go of the GIL."""
     return np.uint64(kernels.hash_one(np.frombuffer(key, dtype=np.uint8)))
 
 
@@ -78,7 +78,7 @@ def select_keys(keys: KeyColumn, rows: np.ndarray) -> KeyColumn:
 
 
 def joined_keys(columns: Sequence[KeyColumn]) -> KeyColumn:
-    """Return the keys of all these columns, one after the other."""
+    """All keys of these, one after the other."""
     data, lengths = [np.empty(0, dtype=np.uint8)], [np.empty(0, dtype=np.int64)]
     for keys in columns:
         if len(keys):

@@ -159,7 +159,7 @@ def groups_of_hashes(hashes: Any, max_parallelism: Any, groups: Any) -> None:
 
 @byte_kernel_part
 def _order_by_two(hashes: Any, group_to_subtask: Any, positions: Any, order: Any) -> None:
-    """Do :func:`order_by_destination` for two subtasks: in a third of the time, as no row waits for the one before."""
+    """See :func:`order_by_destination`, of two subtasks: in a third of the time, as no row waits for the one before."""
     group_count = np.uint64(group_to_subtask.size)
     zeros = np.int64(0)
     last = order.size - 1
@@ -211,7 +211,7 @@ def order_by_destination(hashes: Any, group_to_subtask: Any, positions: Any, ord
 def order_picked_by_destination(
     hashes: Any, rows: Any, group_to_subtask: Any, positions: Any, order: Any
 ) -> bool:
-    """Do ``order_by_destination`` for the rows with these numbers."""
+    """As ``order_by_destination`` of the rows with these numbers."""
     subtasks = positions.size - 2
     for group in range(group_to_subtask.size):
         if group_to_subtask[group] < 0 or group_to_subtask[group] >= subtasks:

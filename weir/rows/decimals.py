@@ -30,7 +30,7 @@ _EXACT = decimal.Context(prec=400, Emax=10**7, Emin=-(10**7), traps=[decimal.Inv
 
 
 def has_decimals(data_type: pa.DataType) -> bool:
-    """Return whether a type is that of decimals of 128 bits, or has such within it."""
+    """Whether a type is that of decimals of 128 bits, or has such within it."""
     if is_list(data_type):
         return has_decimals(data_type.value_type)
     if pa_types.is_struct(data_type):
@@ -108,12 +108,12 @@ def _fitting(number: decimal.Decimal, data_type: pa.DataType) -> decimal.Decimal
 
 
 def may_overflow(lines: bytes) -> bool:
-    """Return whether lines of JSON may have numbers too long for decimals of 256 bits before they are cast."""
+    """Whether lines of JSON may have numbers too long for decimals of 256 bits before they are cast."""
     return _UNUSUAL.search(lines) is not None
 
 
 def are_decimals_of(line: bytes, batch: pa.RecordBatch) -> bool:
-    """Return whether the decimals of a record are those of its line of JSON.
+    """Whether the decimals of a record are those of its line of JSON.
 
     Args:
         line: one object.

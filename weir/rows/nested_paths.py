@@ -88,7 +88,7 @@ def parsed_path(column: str, path: GivenPath) -> Path:
 
 
 def path_text(path: Path) -> str:
-    """Return a path as messages name it."""
+    """As messages name it."""
     first, *rest = path
     return str(first) + "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in rest)
 
@@ -149,12 +149,12 @@ def tree_schema(schema: pa.Schema, paths: Sequence[Path]) -> pa.Schema:
 
 
 def has_places(wanted: Tree) -> bool:
-    """Return whether single values of a list are wanted, not of an object."""
+    """Whether single values of a list are wanted, not of an object."""
     return any(isinstance(key, int) for key in wanted)
 
 
 def object_key(key: str | int) -> str:
-    """Return the name of a key where a list of which single values are wanted is an object of them."""
+    """Its name where a list of which single values are wanted is an object of them."""
     return f"[{key}]" if isinstance(key, int) else key
 
 

@@ -49,7 +49,7 @@ class Watermark:
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """No data comes on this channel for now: it does not hold back the watermark until its next element."""
+    """This channel has no data for now and does not hold back the watermark until its next element."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +166,7 @@ _ROUGH_BYTES_MAX = 64 << 10
 
 
 def rough_bytes(batch: pa.RecordBatch) -> tuple[int, bool]:
-    """Return how many bytes the rows of this batch occupy at most, and whether that is :func:`batch_bytes`.
+    """At most how many bytes the rows of this batch occupy, and whether that is :func:`batch_bytes`.
 
     Of small batches the bytes of the buffers in which they lie, which takes 0.2 µs and not 10.
     """

@@ -55,7 +55,7 @@ class RowWatermarks(IntEnum):
 
 
 class TimeCuts(IntFlag):
-    """Rows before which a batch is cut, so that an operator is told of the watermark: see ``Operator.time_cuts``."""
+    """Before which rows a batch is cut, so that an operator is told of the watermark: see ``Operator.time_cuts``."""
 
     NONE = 0
     #: Late rows: they find done what was due before them.
@@ -136,7 +136,7 @@ def _are_ahead(column: np.ndarray) -> np.ndarray:
 
 
 def has_rows_ahead(batch: pa.RecordBatch) -> bool:
-    """Return whether other splits or inputs are behind that of a row."""
+    """Whether other splits or inputs are behind that of a row."""
     column = column_of(batch)
     return column is not None and bool(_are_ahead(column).any())
 
@@ -148,7 +148,7 @@ def _own_ms(column: np.ndarray, late: np.ndarray, running_ms: np.ndarray) -> np.
 
 
 def late_ms(batch: pa.RecordBatch, times_ms: np.ndarray | None = None) -> np.ndarray | None:
-    """Return for late rows the watermark of their split, for others the lowest time; None: no row is late.
+    """Of late rows the watermark of their split, of others the lowest time; None: no row is late.
 
     int64, shape (rows,). ``times_ms``: event times, if they are at hand.
     """
@@ -319,7 +319,7 @@ def made_of(given: pa.RecordBatch, rows: np.ndarray, made: pa.RecordBatch) -> pa
 
 
 def rows_before(keys: np.ndarray) -> np.ndarray:
-    """Return for each row the number of the last one before it with the same key; -1: there is none; int64."""
+    """Of each row the number of the last one before it that has the same key; -1: there is none; int64."""
     order = np.argsort(keys, kind="stable")
     before = np.full(len(keys), -1)
     same = keys[order][1:] == keys[order][:-1]
@@ -375,7 +375,7 @@ def rung(made: pa.RecordBatch | SideRows, before_ms: int, *, late: bool) -> pa.R
 
 
 def fired_in_order(outputs: Iterable[Any], until_ms: int) -> Iterator[Any]:
-    """Yield all that an operator yields when a watermark comes, as :func:`fired`, in the order of time.
+    """As :func:`fired`, of all that an operator yields when a watermark comes, in the order of time.
 
     Within a batch that has the column, a row never comes before one that it came after: it may be of a timer that the
     other one registered late. So many bytes at a time are brought into order that no more need be in memory
@@ -477,14 +477,14 @@ def _ordered(batches: list[pa.RecordBatch], turns_ms: list[np.ndarray]) -> list[
 
 
 def carried_out(given: pa.RecordBatch, made: pa.RecordBatch | SideRows) -> pa.RecordBatch | SideRows:
-    """Return what an operator yields, as :func:`carried`."""
+    """As :func:`carried`, of what an operator yields."""
     if isinstance(made, SideRows):
         return SideRows(made.output, carried(given, made.rows))
     return carried(given, made)
 
 
 def fired_out(made: pa.RecordBatch | SideRows, until_ms: int) -> pa.RecordBatch | SideRows:
-    """Return what an operator yields, as :func:`fired`."""
+    """As :func:`fired`, of what an operator yields."""
     return (
         SideRows(made.output, fired(made.rows, until_ms))
         if isinstance(made, SideRows)

@@ -84,7 +84,7 @@ def small_type(dtype: pa.DataType) -> pa.DataType:
 
 
 def is_list(dtype: pa.DataType) -> bool:
-    """Return whether values are lists, of any or of one length, as columns have them."""
+    """Whether values are lists, of any or of one length, as columns have them."""
     return bool(pa.types.is_list(dtype) or pa.types.is_fixed_size_list(dtype))
 
 
@@ -207,7 +207,7 @@ def empty_frame(schema: pa.Schema) -> pl.DataFrame:
 
 
 def schema_difference(expected: pa.Schema, actual: pa.Schema) -> str:
-    """Return a line that says how the user columns of ``actual`` differ; empty if names and types are the same."""
+    """One line that says how the user columns of ``actual`` differ; empty if names and types are the same."""
     want = {field.name: field.type for field in expected}
     have = {field.name: field.type for field in actual if field.name not in SYSTEM_COLUMNS}
     parts = [f"column {name!r} ({dtype}) is missing" for name, dtype in want.items() if name not in have]

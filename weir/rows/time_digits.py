@@ -27,7 +27,7 @@ def _finer(dtype: pa.DataType) -> pa.DataType:
 
 
 def differ_in_units(actual: pa.DataType, wanted: pa.DataType) -> bool:
-    """Return whether both are the same but for the units of times."""
+    """Whether both are the same but for the units of times."""
     return bool(_unitless(actual) == _unitless(wanted))
 
 
@@ -95,6 +95,6 @@ def more_digits(text: str, dtype: pa.DataType) -> str:
 
 
 def lost_digits_of(values: Sequence[Any], dtype: pa.DataType, name: str) -> dict[int, str]:
-    """Return lost digits of Python values that ``pa.array`` takes as this type, as :func:`lost_digits` does."""
+    """As :func:`lost_digits`, of Python values that ``pa.array`` takes as this type."""
     wanted = finer(dtype)
     return {} if wanted == dtype else lost_digits(pa.array(values, wanted), dtype, name)

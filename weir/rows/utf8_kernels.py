@@ -37,7 +37,7 @@ class _Block:
         self._pointer = byte_pointer(context, builder, signature, args)
 
     def masks(self, *found: Callable[[_Half], Any]) -> Any:
-        """Return for each of these functions which bytes are so: uint64, the lowest bit for the first byte."""
+        """For each of these which bytes are so: uint64, the lowest bit for the first byte."""
         halves = [_Half(self._builder, self._pointer, at) for at in (0, _HALF.count)]
         made = []
         for each in found:
@@ -95,7 +95,7 @@ def _same(value: int) -> Any:
 
 @untyped_intrinsic
 def _common(typing_context: Any, array: Any, index: Any) -> Any:
-    """Return masks of 64 bytes: those beyond ASCII; that continue a sequence; that lead one of two bytes."""
+    """Of 64 bytes those beyond ASCII; that continue a sequence; that lead one of two bytes."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         block = _Block(context, builder, signature, args)
@@ -110,7 +110,7 @@ def _common(typing_context: Any, array: Any, index: Any) -> Any:
 
 @untyped_intrinsic
 def _longer(typing_context: Any, array: Any, index: Any) -> Any:
-    """Return masks of 64 bytes: leads of three or four bytes; of four; and see ``_Half.odd_leads``.
+    """Of 64 bytes those that lead sequences of three or four bytes; of four; and see ``_Half.odd_leads``.
 
     One byte more is read.
     """
@@ -165,7 +165,7 @@ def right_bytes(data: np.ndarray) -> int:
     _types.boolean(_BYTES, _input(_types.int64)),
 )
 def begin_characters(data: np.ndarray, starts: np.ndarray) -> bool:
-    """Return whether the bytes at all of these places begin a character, if the whole is UTF-8."""
+    """Whether the bytes at all of these places begin a character, if the whole is UTF-8."""
     wrong = False
     for start in starts:
         wrong |= bool(data[start] & 0xC0 == 0x80)

@@ -47,7 +47,7 @@ class StateReader(ABC):
         """
 
     def scan_for_question(self, start: bytes, stop: bytes, *, reverse: bool) -> Iterator[tuple[bytes, bytes]]:
-        """Scan for a question from outside, as :meth:`scan`: also where that reads more than what is asked for."""
+        """As :meth:`scan`, for a question from outside: also where that reads more than what is asked for."""
         return self.scan(start, stop, reverse=reverse)
 
     def scan_prefix(self, prefix: bytes, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
@@ -94,7 +94,7 @@ class StateBackend(StateReader):
         """So many bytes of a state were deleted in a key group: give them back to the system soon. Returns at once."""
 
     def writes_wait(self) -> bool:
-        """Return whether a write would wait now, until images of a checkpoint are taken."""
+        """Whether a write would wait now, until images of a checkpoint are taken."""
         return False
 
     def is_stalled(self) -> bool:

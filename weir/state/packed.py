@@ -32,15 +32,15 @@ class PackedKeys:
         return int(self.offsets[-1]) - int(self.offsets[0])
 
     def to_bytes(self) -> bytes:
-        """Return the bytes of all keys, one after the other."""
+        """All keys, one after the other."""
         return self.data[int(self.offsets[0]) : int(self.offsets[-1])].tobytes()
 
     def lengths(self) -> np.ndarray:
-        """Return the length of each key, uint32, little endian, shape (keys,)."""
+        """Of each key, uint32, little endian, shape (keys,)."""
         return np.diff(self.offsets).astype("<u4")
 
     def to_list(self) -> list[bytes]:
-        """Return each key as an object."""
+        """Each key as an object."""
         buffers = [None, pa.py_buffer(self.offsets), pa.py_buffer(self.data)]
         # Arrow makes a list of bytes in 20 ns a key, slicing one by one in 120.
         keys: list[bytes] = pa.LargeBinaryArray.from_buffers(
@@ -83,7 +83,7 @@ class PackedKeys:
 
 
 def join_keys(parts: Sequence[PackedKeys]) -> PackedKeys:
-    """Join all keys of ``parts``, of which there is one at least, in order."""
+    """All keys of ``parts``, of which there is one at least, in order."""
     if len(parts) == 1:
         return parts[0]
     lengths = np.concatenate([np.diff(part.offsets) for part in parts])
@@ -94,7 +94,7 @@ def join_keys(parts: Sequence[PackedKeys]) -> PackedKeys:
 
 
 def split_rows(rows: np.ndarray) -> list[bytes]:
-    """Return each row of a uint8 matrix as an object."""
+    """Each row of a uint8 matrix as an object."""
     values: list[bytes] = np.ascontiguousarray(rows).view(f"V{rows.shape[1]}").ravel().tolist()
     return values
 

@@ -54,7 +54,7 @@ def _same(left: Any, first: Any, right: Any, other: Any, size: Any) -> Any:
 
 @byte_kernel(types.int64(_U8, _I64, _INT, _OUT_I64, _OUT_I64, _OUT_I64))
 def present_rows(data: Any, bounds: Any, side: Any, starts: Any, stops: Any, owed: Any) -> int:
-    """Find the rows of a side without those that are owed, of which ``owed`` has the number by key."""
+    """As ``rows_of_side``, without rows that are owed, of which ``owed`` has the number by key."""
     count = 0
     for key in range(bounds.size - 1):
         owed[key] = 0

@@ -94,7 +94,7 @@ def rows_of_side(data: Any, bounds: Any, side: Any, starts: Any, stops: Any) -> 
 def _matches(
     data: Any, at: Any, lo_at: Any, until_at: Any, is_point: Any, time: Any, lower: Any, until: Any
 ) -> Any:
-    """Return whether a kept row and a new one match; ``is_point``: it is the kept row whose time counts."""
+    """Whether a kept row and a new one match; ``is_point``: it is the kept row whose time counts."""
     if data[at + FLAGS_AT] & GONE:
         return False
     if is_point:
@@ -123,7 +123,7 @@ def count_matches(
     stops: Any,
     counts: Any,
 ) -> None:
-    """Count the kept rows that each new one matches. ``side`` is that of the kept ones."""
+    """With how many kept rows each new one matches. ``side`` is that of the kept ones."""
     lo_at, until_at = layout[side, 0], layout[side, 1]
     for row in range(keys.size):
         key = keys[row]

@@ -74,12 +74,12 @@ class Keys:
 
     @property
     def inverse(self) -> np.ndarray:
-        """Return for each row the position of its key in :attr:`distinct`, int64."""
+        """For each row the position of its key in :attr:`distinct`, int64."""
         return self._distinct_rows[2]
 
     @cached_property
     def distinct(self) -> Keys:
-        """Return each key once, in the order in which they come first; itself if no key is there twice."""
+        """Each key once, in the order in which they come first; itself if no key is there twice."""
         if self._is_distinct or len(rows := self.first_rows) == len(self):
             return self
         column = weir_keys.select_keys(self.column, rows)
@@ -142,7 +142,7 @@ class Cursor:
 
 
 class Handle(ABC):
-    """A declared state in a subtask. What it read and changed is of the cursor's block."""
+    """One declared state in a subtask. What it read and changed is of the cursor's block."""
 
     def __init__(self, name: str, cursor: Cursor) -> None:
         self.name = name

@@ -19,7 +19,7 @@ def pack_version(valid_from_ms: int, data: bytes) -> bytes:
 
 
 def unpack_version(data: bytes) -> tuple[int, bytes]:
-    """Return from when on a version is in force, and the value's bytes; empty: it was deleted.
+    """From when on it is in force, and the value's bytes; empty: it was deleted.
 
     Raises:
         StateMismatchError: another version of Weir wrote it.
@@ -31,6 +31,6 @@ def unpack_version(data: bytes) -> tuple[int, bytes]:
 
 
 def is_gone_before(data: bytes, cut_ms: int) -> bool:
-    """Return whether it says that a value was deleted before that time."""
+    """Whether it says that a value was deleted before that time."""
     valid_from_ms, value = unpack_version(data)
     return not value and valid_from_ms < cut_ms

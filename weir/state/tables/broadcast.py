@@ -23,7 +23,7 @@ _ABSENT: Any = object()
 
 
 class BroadcastTable(StateTable):
-    """A table of a broadcast state. All methods are called by the subtask's thread."""
+    """All methods are called by the subtask's thread."""
 
     def __init__(self, backend: StateBackend, state_id: int, groups: Iterable[int]) -> None:
         """``groups``: that the subtask owns when it opens; none if a rescale adds it, which then brings the dict."""
@@ -41,7 +41,7 @@ class BroadcastTable(StateTable):
 
     @property
     def is_keeper(self) -> bool:
-        """Return whether this subtask tells checkpoints of the dict."""
+        """Whether this subtask tells checkpoints of the dict."""
         return self._is_keeper
 
     def restore(self, items: dict[str, Any], *, lets_rows_go: bool = False) -> None:
@@ -57,7 +57,7 @@ class BroadcastTable(StateTable):
 
     @property
     def is_whole(self) -> bool:
-        """Return whether the dict has come, if a rescale has added the subtask."""
+        """Whether the dict has come, if a rescale has added the subtask."""
         return self._is_whole
 
     def release_groups(self, groups: Iterable[int]) -> None:

@@ -59,7 +59,7 @@ class Capture:
 
     @property
     def has_ended(self) -> bool:
-        """Return whether it is written or given up."""
+        """Whether it is written or given up."""
         return self._ended.is_set()
 
     def wait(self) -> bool:
@@ -93,12 +93,12 @@ class WriteHold:
 
     @property
     def is_passed_here(self) -> bool:
-        """Return whether others wait, and the calling thread writes what was captured."""
+        """Whether others wait, and the calling thread writes what was captured."""
         return self._thread == threading.get_ident() and not self._released.is_set()
 
     @property
     def is_released(self) -> bool:
-        """Return whether nothing waits any more."""
+        """Whether nothing waits any more."""
         return self._released.is_set()
 
     def wait(self) -> None:

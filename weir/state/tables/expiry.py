@@ -94,11 +94,11 @@ class Expiry:
 
     @property
     def is_in_rows(self) -> bool:
-        """Return whether each row that is processed has its own time here."""
+        """Whether each row that is processed has its own time here."""
         return self._times.is_in_rows and self.ttl.time == "event"
 
     def set_now(self, now_ms: int, stamp: int) -> None:
-        """Set the time of the row whose turn it is; it may be earlier than that of the row before."""
+        """It is the turn of a row of this time, which may be earlier than that of the row before."""
         self.now_ms, self.stamp = now_ms, max(stamp, self.first_ms)
         unknown = now_ms == UNDATED
         self.cut_ms = (
@@ -152,11 +152,11 @@ class Expiry:
 
     @property
     def goes_by_keys(self) -> bool:
-        """Return whether rows, or timers, of several keys are processed together, each at its own time."""
+        """Whether rows, or timers, of several keys are processed together, each at its own time."""
         return self._times.goes_by_keys and self.ttl.time == "event"
 
     def turn_to(self, key_hash: int) -> None:
-        """Turn to a key, where rows of several keys are processed together."""
+        """It is the turn of a key, where rows of several keys are processed together."""
         self._times.move_to(key_hash)
 
     def of_keys(self, hashes: np.ndarray, *, writes: bool = False) -> np.ndarray:
@@ -203,7 +203,7 @@ class Expiry:
     # --- values of any length ---
 
     def is_expired(self, stamp: int) -> bool:
-        """Return whether an entry of this time has expired."""
+        """Whether an entry of this time has expired."""
         return self.is_undated_expired if stamp == UNDATED else bool(stamp <= self.cut_ms)
 
     def stamp_of(self, data: bytes) -> int:
@@ -224,14 +224,14 @@ class Expiry:
         return None if expired else data[STAMP_BYTES:]
 
     def loaded(self, data: bytes | None) -> bytes | None:
-        """Return the live data of an entry, as :meth:`live`, that any of the rows that are processed may look at."""
+        """As :meth:`live`, of an entry that any of the rows that are processed may look at."""
         if data is None or not self.is_in_rows or data[:1] != STAMPED:
             return self.live(data)
         stamp: int = STAMP.unpack_from(data, 1)[0]
         return None if UNDATED < stamp <= self.lowest_cut_ms else data[STAMP_BYTES:]
 
     def kept(self, data: bytes | None) -> bytes | None:
-        """Return the live data of an entry, as :meth:`live`, that any row that may come may look at."""
+        """As :meth:`live`, of an entry that any row that may come may look at."""
         if data is None or not self.is_in_rows or data[:1] != STAMPED:
             return self.live(data)
         stamp: int = STAMP.unpack_from(data, 1)[0]
@@ -257,7 +257,7 @@ class Expiry:
     # --- key groups come and go ---
 
     def adopt_groups(self, groups: Iterable[int]) -> None:
-        """Adopt key groups that came: their clocks in the store count."""
+        """These key groups came: their clocks in the store count."""
         listed = list(groups)
         self.owned[listed] = self._unread[listed] = True
         self._has_unread = True

@@ -72,7 +72,7 @@ class HeldTable(ValueTable):
 
     @property
     def has_new_groups(self) -> bool:
-        """Return whether key groups have come whose values the holder has not taken."""
+        """Whether key groups have come whose values the holder has not taken."""
         return bool(self._came or self._given)
 
     def take_new(self) -> list[tuple[bytes, bytes]]:
@@ -99,7 +99,7 @@ class HeldTable(ValueTable):
     def unwritten_entries(
         self, groups: Iterable[int], count_max: int
     ) -> list[tuple[bytes, bytes | None]] | None:
-        """Return unwritten entries; what is held in memory only is among them."""
+        """See :class:`ValueTable`; what is held in memory only is among them."""
         self._settle()
         return super().unwritten_entries(groups, count_max)
 
@@ -149,7 +149,7 @@ class HeldTable(ValueTable):
     # --- values go ahead of their groups ---
 
     def copy_groups(self, groups: Iterable[int], count_max: int, bytes_max: int) -> CachedValues:
-        """Copy groups, as :class:`ValueTable` says; what is more than so many bytes follows with what changes."""
+        """See :class:`ValueTable`; what is more than so many bytes follows with what changes."""
         listed = frozenset(groups)
         self._sent.update((group, {}) for group in listed)
         return self._unsent(listed, bytes_max)
@@ -159,11 +159,11 @@ class HeldTable(ValueTable):
         return self._unsent(frozenset(groups))
 
     def changes_since_copy(self, groups: Iterable[int]) -> CachedValues:
-        """Return nothing, as :meth:`notes_at_handover` has what is new."""
+        """See :class:`ValueTable`: nothing, as :meth:`notes_at_handover` has what is new."""
         return CachedValues(self.state_id, (), ())
 
     def notes_at_handover(self, groups: Iterable[int]) -> CachedValues:
-        """Return what the new owner was not sent, and of each group a list of what there is."""
+        """See :class:`StateTable`: what the new owner was not sent, and of each group a list of what there is."""
         listed = frozenset(groups)
         rest = self._unsent(listed)
         known = self._known(listed)
@@ -176,7 +176,7 @@ class HeldTable(ValueTable):
         )
 
     def _known(self, groups: frozenset[int]) -> list[int]:
-        """Return the groups of which the new owner is sent values: the holder has all of them."""
+        """Those of which the new owner is sent values: the holder has all of them."""
         return sorted((groups & self._sent.keys()) - self._came - self._given.keys())
 
     def _written(self, groups: Collection[int]) -> Mapping[bytes, int]:
@@ -199,7 +199,7 @@ class HeldTable(ValueTable):
         return CachedValues(self.state_id, list(chosen), values)
 
     def take_copy(self, entries: CachedPart, groups: Iterable[int]) -> bool:
-        """Take a copy over, as :class:`ValueTable` says.
+        """See :class:`ValueTable`.
 
         Raises:
             StateError: the entries are cells.

@@ -32,7 +32,7 @@ _RESERVED_SHARE = 4
 
 
 class StateTables:
-    """The tables of a subtask with keyed state; called by the subtask's thread."""
+    """One for each subtask with keyed state; called by the subtask's thread."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class StateTables:
         self._flushed: set[int] = set()
 
     def __iter__(self) -> Iterator[StateTable]:
-        """Iterate over the tables in the order in which they were opened."""
+        """In the order in which they were opened."""
         return iter(self._tables)
 
     def of(self, step: str, state_ids: Mapping[str, int]) -> OperatorTables:

@@ -94,7 +94,7 @@ class RetainedTable(ValueTable):
         return max(self._highest_stream_ms, self.expiry.passed_ms)
 
     def clock(self, group: int) -> GroupClock:
-        """Return the clock of a key group which :meth:`begin` was told."""
+        """That of a key group which :meth:`begin` was told."""
         return self._clocks[group]
 
     def cut_ms(self, clock: GroupClock, now_ms: int) -> int:

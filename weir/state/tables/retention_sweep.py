@@ -29,7 +29,7 @@ _ENTRY_BYTES = 32
 
 
 class RetentionSweep:
-    """The sweep of a table; called by the subtask's thread, between two batches."""
+    """One for each table; called by the subtask's thread, between two batches."""
 
     def __init__(self, table: RetainedTable, backend: StateBackend) -> None:
         self._table = table
@@ -139,5 +139,5 @@ def _has_gone_on(before_ms: int, now_ms: int, step_ms: int) -> bool:
 
 
 def _is_latest(entry_key: bytes) -> bool:
-    """Return whether an entry is the latest version of a user key: nothing follows the mark."""
+    """Whether an entry is the latest version of a user key: nothing follows the mark."""
     return len(entry_key) == 10 + int.from_bytes(entry_key[5:9], "big")

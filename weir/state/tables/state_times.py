@@ -131,7 +131,7 @@ class StateTimes:
 
     @property
     def go_by_rows(self) -> bool:
-        """Return whether a state minds the times of rows."""
+        """Whether a state minds the times of rows."""
         return bool(self._expiries)
 
     def enter_rows(self, lowest_ms: int) -> None:
@@ -160,7 +160,7 @@ class StateTimes:
             expiry.set_now(now_ms, now_ms if write_ms is None else write_ms)
 
     def move_to(self, key_hash: int) -> None:
-        """Move to the time of a key's rows, as :meth:`move`; see :meth:`enter_keys`."""
+        """As :meth:`move`, to the time of a key's rows; see :meth:`enter_keys`."""
         if not self.goes_by_keys:
             return
         if not self._by_hash:
@@ -170,7 +170,7 @@ class StateTimes:
 
     @property
     def goes_by_keys(self) -> bool:
-        """Return whether rows, or timers, of several keys are processed together, each at its own time."""
+        """Whether rows, or timers, of several keys are processed together, each at its own time."""
         return bool(len(self._hashes))
 
     def of_keys(self, hashes: np.ndarray, otherwise_ms: int, *, writes: bool = False) -> np.ndarray:

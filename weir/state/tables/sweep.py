@@ -50,7 +50,7 @@ class SweptTable(Protocol):
 
 
 class Sweep:
-    """The sweep of a table with a TTL; called by the subtask's thread, between two batches."""
+    """One for each table with a TTL; called by the subtask's thread, between two batches."""
 
     def __init__(
         self,

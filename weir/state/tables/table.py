@@ -29,7 +29,7 @@ def never() -> bool:
 
 
 class StateTable(ABC):
-    """A state, all of whose methods are called by the subtask's thread. ``groups`` are key groups."""
+    """One state, all of whose methods are called by the subtask's thread. ``groups`` are key groups."""
 
     #: How entries of a key group lie in the store: those of a user key together, or those of a time.
     order: ClassVar[EntryOrder] = "key"
@@ -83,7 +83,7 @@ class StateTable(ABC):
 
     @abstractmethod
     def adopt_groups(self, groups: Iterable[int]) -> None:
-        """Adopt groups, which are ours now; the store may have entries of them that are not known here."""
+        """These groups are ours now; the store may have entries of them that are not known here."""
 
     # --- the cache goes ahead of its groups ---
 
@@ -95,7 +95,7 @@ class StateTable(ABC):
         return None
 
     def good_copies(self, groups: Iterable[int]) -> Iterable[int]:
-        """Return those of these groups whose copy is good, if what changed since is added."""
+        """Those of these groups whose copy is good, if what changed since is added."""
         return groups
 
     def changes_since_copy(self, groups: Iterable[int]) -> CachedPart | None:

@@ -258,7 +258,7 @@ def quoted_field(
 def is_null(
     data: np.ndarray, start: int, stop: int, empty_is_null: bool, nulls: np.ndarray, null_offsets: np.ndarray
 ) -> bool:
-    """Return whether a field is one of the null values."""
+    """Whether a field is one of the null values."""
     length = stop - start
     if length == 0:
         return empty_is_null

@@ -145,7 +145,7 @@ class Scratch(Protocol):
     cells: Cells
 
     def fitting_bytes(self, longest: int, total: int) -> int:
-        """Return how many bytes of values that lie apart to read at a time: those of the longest one at least."""
+        """Of values that lie apart, how many bytes to read at a time: those of the longest one at least."""
 
     def reserve(self, region_bytes: int) -> None:
         """Make room for the strings of a region."""
@@ -200,7 +200,7 @@ class ListValues:
     def _values(
         self, data: np.ndarray, starts: np.ndarray, stops: np.ndarray
     ) -> tuple[np.ndarray, tuple[pa.Array, np.ndarray]]:
-        """Return of lists that are there the lengths; and the values, with bool which of them are good."""
+        """Of lists that are there: their lengths; and their values, with bool which of them are good."""
         columns = self._columns
         bytes_max = columns.fitting_bytes(int((stops - starts).max()), int((stops - starts).sum()))
         columns.reserve(bytes_max)

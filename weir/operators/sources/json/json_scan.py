@@ -124,7 +124,7 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 @byte_kernel_part
 def _matches(data: np.ndarray, at: int, keys: np.ndarray, start: int, stop: int) -> bool:
-    """Return whether the bytes at ``at`` are ``keys[start:stop]``, a key with its closing quote."""
+    """Whether the bytes at ``at`` are ``keys[start:stop]``, a key with its closing quote."""
     length = stop - start
     offset = 0
     while offset + 8 <= length:
@@ -140,7 +140,7 @@ def _matches(data: np.ndarray, at: int, keys: np.ndarray, start: int, stop: int)
 
 @byte_kernel_part
 def _key_hash(data: np.ndarray, at: int, length: int) -> int:
-    """Return the hash of a key with its closing quote; 0 to 2**24 - 1."""
+    """Of a key with its closing quote; 0 to 2**24 - 1."""
     found = np.uint64(length) * _MIX
     offset = 0
     while offset < length:
@@ -178,7 +178,7 @@ def fill_slots(keys: np.ndarray, key_offsets: np.ndarray, objects: np.ndarray, s
 
 @byte_kernel_part
 def _find_entry(data: np.ndarray, at: int, entries: Entries, number: int, guess: int) -> int:
-    """Return the entry of an object whose key begins at ``at``; -1: none."""
+    """Of the entries of an object the one whose key begins at ``at``; -1: none."""
     keys, key_offsets, objects, slots = entries.keys, entries.key_offsets, entries.objects, entries.slots
     first = objects[number, OBJECT_FIRST]
     stop = objects[number, OBJECT_STOP]
@@ -205,7 +205,7 @@ def _find_entry(data: np.ndarray, at: int, entries: Entries, number: int, guess:
 
 @byte_kernel_part
 def _find_with_escapes(data: np.ndarray, at: int, entries: Entries, number: int) -> tuple[int, int]:
-    """Find the entry of a key that may have escapes; and the position after it, -1: not certain."""
+    """As :func:`_find_entry`, for a key that may have escapes; and the position after it, -1: not certain."""
     keys, key_offsets, objects = entries.keys, entries.key_offsets, entries.objects
     first = objects[number, OBJECT_FIRST]
     stop = objects[number, OBJECT_STOP]
@@ -220,7 +220,7 @@ def _find_with_escapes(data: np.ndarray, at: int, entries: Entries, number: int)
 
 @byte_kernel_part
 def _is_marked(marks: np.ndarray, first: int, entry: int) -> bool:
-    """Return whether an entry is in the set that begins at ``first``."""
+    """Whether an entry is in the set that begins at ``first``."""
     return bool((marks[first + (entry >> 6)] >> (entry & 63)) & 1)
 
 

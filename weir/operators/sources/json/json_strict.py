@@ -249,7 +249,7 @@ class StrictDecoder:
         return row
 
     def _may_repeat(self, raw: bytes) -> bool:
-        """Return whether a field could occur twice, which orjson would hide."""
+        """Whether a field could occur twice, which orjson would hide."""
         if b"\\" in raw:
             return True
         if len(self._quoted_names) <= _COUNTED_NAMES_MAX:
@@ -291,7 +291,7 @@ class StrictDecoder:
         return "a field does not have the type of the schema"
 
     def _first_reason(self, whole: dict[str, Any]) -> str:
-        """Say the first value of a parsed line that is wrong, and why; empty: none of those that are wanted is."""
+        """Of a parsed line the first value that is wrong, and why; empty: none of those that are wanted is."""
         for field, keys, path in zip(self._schema, self._paths, self._given, strict=True):
             value: Any = whole
             for key in keys:

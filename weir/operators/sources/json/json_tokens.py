@@ -356,7 +356,7 @@ def _after_utf8(data: np.ndarray, at: int, code: int) -> int:
 
 @byte_kernel_part
 def is_key_with_escapes(data: np.ndarray, at: int, keys: np.ndarray, start: int, stop: int) -> bool:
-    """Return whether the key whose inside begins at ``at`` stands for ``keys[start:stop]``, which ends with a quote.
+    """Whether the key whose inside begins at ``at`` stands for ``keys[start:stop]``, which ends with a quote.
 
     ``skip_string`` has found it to be certain.
     """

@@ -128,12 +128,12 @@ def _date_converter(data_type: pa.DataType) -> Callable[[Any], Any]:
 
 
 def parsed_type(data_type: pa.DataType) -> pa.DataType:
-    """Return what pyarrow.json reads values of a type as: dates are texts, decimals are wider; then it is cast."""
+    """As what pyarrow.json reads values of a type: dates as texts, decimals as wider ones; then it is cast."""
     return with_innermost(wide(data_type), lambda dtype: pa.string() if pa_types.is_date(dtype) else dtype)
 
 
 def is_overflown(values: pa.Array) -> bool:
-    """Return whether a number in a column of floats of 32 bits or of decimals, or within it, was too large for them."""
+    """Whether a number in a column of floats of 32 bits or of decimals, or within it, was too large for them."""
     data_type = values.type
     if pa_types.is_list(data_type):
         return is_overflown(values.flatten())

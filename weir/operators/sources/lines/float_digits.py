@@ -25,7 +25,7 @@ _ROUNDED_UP_MIN = -27
 
 
 def _powers_of_five() -> np.ndarray:
-    """Return of 5**-280 to 5**280 the first 128 bits, of which the highest is 1, as two words, the higher one first.
+    """Of 5**-280 to 5**280 the first 128 bits, of which the highest is 1, as two words, the higher one first.
 
     They are rounded down, but up where digits by a power of five can be exactly between two floats: with what is a bit
     less, they would seem to be nearer to the lower one.
@@ -51,7 +51,7 @@ _SHIFT_TOP, _SHIFT_EXPONENT, _SIGN = np.uint64(63), np.uint64(52), np.uint64(1 <
 
 @untyped_intrinsic
 def _product(typing_context: Any, left: Any, right: Any) -> Any:
-    """Return the product of two uint64 with its 128 bits, as two words, the higher one first."""
+    """Of two uint64 the product of 128 bits, as two words, the higher one first."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         wide, word = ir.IntType(_BITS), ir.IntType(64)
@@ -122,7 +122,7 @@ def float_of_digits(digits: int, count: int, power: int, negative: bool) -> tupl
 
 @byte_kernel_part
 def is_eight_digits(word: np.uint64) -> bool:
-    """Return whether all bytes of a word are digits."""
+    """Whether all bytes of a word are digits."""
     high = np.uint64(0xF0F0F0F0F0F0F0F0)
     carried = (word + np.uint64(0x0606060606060606)) & high
     return bool(((word & high) | (carried >> np.uint64(4))) == np.uint64(0x3333333333333333))

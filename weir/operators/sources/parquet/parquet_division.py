@@ -109,7 +109,7 @@ def divide_found(
     offsets: np.ndarray,
     nexts: np.ndarray,
 ) -> int:
-    """Divide texts as :func:`divide_plain` does, where it is known at which places they lie.
+    """As :func:`divide_plain`, of texts of which it is known where they lie.
 
     Args:
         data: uint8, shape (bytes,).

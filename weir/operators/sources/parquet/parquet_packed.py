@@ -123,7 +123,7 @@ def _divide_window(
 
 @byte_kernel_part
 def _pass_texts(window: np.ndarray, places: np.ndarray, rows: int) -> int:
-    """Pass texts that are not wanted, where :func:`_divide_window` divides others."""
+    """As :func:`_divide_window`, of texts that are not wanted."""
     at, filled, left = places[AT], places[FILLED], places[TEXT_LEFT]
     page_left = places[SIZE] - places[BEFORE] + FRONT_BYTES
     number = 0

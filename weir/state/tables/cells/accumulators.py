@@ -52,12 +52,12 @@ def encode_rows(cells: np.ndarray, presence: np.ndarray) -> np.ndarray:
 
 
 def encode_one(cells: np.ndarray, presence: np.ndarray) -> bytes:
-    """Encode one key, as :func:`encode_values`, in a tenth of the time; shapes (cells,) and (presence_bytes,)."""
+    """As :func:`encode_values` of one key, in a tenth of the time; shapes (cells,) and (presence_bytes,)."""
     return _VERSION_BYTE + presence.tobytes() + cells.astype("<i8", copy=False).tobytes()
 
 
 def decode_one(value: bytes, cell_count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Decode one value, as :func:`decode_values`, in a tenth of the time, and into arrays that can be written.
+    """As :func:`decode_values` of one value, in a tenth of the time, and into arrays that can be written.
 
     Raises:
         StateMismatchError: it has another length or format version.
@@ -83,7 +83,7 @@ def decode_values(values: Sequence[bytes], cell_count: int) -> tuple[np.ndarray,
 
 
 def decode_rows(rows: np.ndarray, cell_count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Decode uint8, shape (keys, value_bytes), as :func:`decode_values`.
+    """As :func:`decode_values`, of uint8, shape (keys, value_bytes).
 
     Raises:
         StateMismatchError: a value has another format version.
@@ -113,7 +113,7 @@ def padded(value: bytes, cell_count: int) -> bytes:
 
 
 def pack_padded(values: Sequence[bytes | None], cell_count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Do ``packed.pack_values`` for values some of which have fewer cells; see :func:`decode_values`.
+    """As ``packed.pack_values``, of values some of which have fewer cells; see :func:`decode_values`.
 
     Raises:
         StateMismatchError: a value has another length.
@@ -141,7 +141,7 @@ def pack_padded(values: Sequence[bytes | None], cell_count: int) -> tuple[np.nda
 def pack_mixed(
     values: Sequence[bytes | None], cell_count: int, other_count: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Do ``packed.pack_values`` for values some of which have another number of cells (both at most 8).
+    """As ``packed.pack_values``, of values some of which have another number of cells (both at most 8).
 
     Missing cells are without a value; those too many are left out.
 

@@ -214,7 +214,7 @@ class CellCache(StateTable):
             raise StateError("this state cache failed before and may lack stored state; restart the job")
 
     def _limit_key_bytes(self, key_offsets: np.ndarray, start: int, stop: int) -> int:
-        """Return where to stop: at most a quarter of the bound in key bytes, but one row at least."""
+        """At most a quarter of the bound in key bytes, but one row at least."""
         limit = int(key_offsets[start]) + self._table.bytes_max // 4
         if int(key_offsets[stop]) <= limit:
             return stop
@@ -268,7 +268,7 @@ class CellCache(StateTable):
         self._table.remove(victims)
 
     def _note_evicted(self, slots: np.ndarray, groups: np.ndarray) -> None:
-        """Note that these slots, of these key groups, are about to be written and forgotten."""
+        """These slots, of these key groups, are about to be written and forgotten."""
 
     def flush(self) -> None:
         """Write all dirty slots to the backend; they stay cached. The caller flushes the backend.

@@ -37,7 +37,7 @@ class WholeCell:
     counts: bool = False
 
     def has_value(self, cells: np.ndarray, presence: np.ndarray) -> bool:
-        """Return whether a row of the key has been taken in; arrays as of :meth:`SlotTable.peek`."""
+        """Whether a row of the key has been taken in; arrays as of :meth:`SlotTable.peek`."""
         if self.counts:
             return bool(cells[self.cell])
         return bool(presence[self.cell // 8] & (1 << (self.cell % 8)))
@@ -48,7 +48,7 @@ class CellTable(CellCache):
 
     @cached_property
     def _copied(self) -> np.ndarray:
-        """Return by key group when it was copied for a new owner (the table's ``now``); negative: not, or void."""
+        """By key group: when it was copied for a new owner (the table's ``now``); negative: not, or it is void."""
         return np.full(self._max_parallelism, -1, dtype=np.int64)
 
     @cached_property
@@ -78,7 +78,7 @@ class CellTable(CellCache):
         self._copied[wanted] = -1
 
     def adopt_groups(self, groups: Iterable[int]) -> None:
-        """Adopt key groups, which are ours now: the backend may have keys of them that we do not know of."""
+        """These key groups are ours now, and the backend may have keys of them that we do not know of."""
         wanted = self._wanted(groups)
         self.clear_groups(np.flatnonzero(wanted & ~self._kept).tolist())
         self._kept[wanted] = False
@@ -111,7 +111,7 @@ class CellTable(CellCache):
         return self._entries(self._table.recent_in_groups(wanted, count_max))
 
     def good_copies(self, groups: Iterable[int]) -> list[int]:
-        """Return those of these key groups whose copy and the changes since it make up all that is worth having.
+        """Those of these key groups whose copy and the changes since it make up all that is worth having.
 
         Not those of which something was evicted meanwhile: it may have changed, and would be missing.
         """
@@ -161,11 +161,11 @@ class CellTable(CellCache):
     # --- expired entries go ------------------------------------------------------------------------------------
 
     def stamps_of(self, values: Sequence[bytes]) -> np.ndarray:
-        """Return the stamps of stored values, as ``weir.state.tables.sweep.SweptTable`` asks."""
+        """See ``weir.state.tables.sweep.SweptTable``."""
         return cell_stamps(values)
 
     def drop_written(self, keys: Sequence[bytes], *, has_more: bool) -> list[bytes]:
-        """Drop entries that have expired, as ``weir.state.tables.sweep.SweptTable`` asks."""
+        """See ``weir.state.tables.sweep.SweptTable``."""
         self._check_usable()
         if self._writes.is_captured():
             return []

@@ -93,7 +93,7 @@ class CellWrites:
             time.sleep(0)
 
     def write_part(self, share: float, is_over: IsOver) -> bool:
-        """Write a part of the dirty entries, for ``CellTable.flush_part``."""
+        """See ``CellTable.flush_part``."""
         if self.has_to_wait():
             return False
         if self._to_flush is None:
@@ -113,15 +113,15 @@ class CellWrites:
         return True
 
     def may_begin_part(self) -> bool:
-        """Return whether the next :meth:`write_part` notes what is dirty."""
+        """Whether the next :meth:`write_part` notes what is dirty."""
         return self._to_flush is None and not self.has_to_wait()
 
     def has_to_wait(self) -> bool:
-        """Return whether rows would wait for a write: because of a checkpoint, or of a store that cannot keep up."""
+        """Whether rows would wait for a write: because of a checkpoint, or of a store that cannot keep up."""
         return self.is_captured() or self._backend.writes_wait() or self._backend.is_stalled()
 
     def capture(self) -> Capture | None:
-        """Take the dirty entries for a checkpoint, for ``CellTable.capture``."""
+        """See ``CellTable.capture``."""
         self.settle()
         table = self._slots
         slots = table.used_slots(dirty_only=True)
@@ -159,7 +159,7 @@ class CellWrites:
         return np.union1d(dirty, self._slots.used_among(self._captured[1]))
 
     def is_captured(self) -> bool:
-        """Return whether another thread is still writing what was captured."""
+        """Whether another thread is still writing what was captured."""
         return self._captured is not None and not self._captured[0].has_ended
 
     def settle(self) -> None:

@@ -76,7 +76,7 @@ def slots_in_groups(flags: Any, slot_hashes: Any, bits: Any, wanted: Any, found:
 
 @kernel(types.boolean(U64, I32, U8, types.uint8))
 def are_in_groups_of(slot_hashes: Any, slots: Any, statuses: Any, status: Any) -> bool:
-    """Return whether the key groups of all these slots have this status; ``statuses`` has that of each group."""
+    """Whether the key groups of all these slots have this status; ``statuses`` has that of each group."""
     others = 0
     for slot in slots:
         if statuses[group_of(slot_hashes[slot], statuses.size)] != status:

@@ -34,7 +34,7 @@ def compact_arena(flags: Any, arena: Any, new_arena: Any, starts: Any, lengths: 
 
 @kernel(types.void(I32, U16, I64, I32, U8, U64))
 def sort_words(slots: Any, groups: Any, starts: Any, lengths: Any, arena: Any, words: Any) -> None:
-    """Make for each slot a word that sorts about as its state key does: the group, then 6 bytes of the key.
+    """For each slot a word that sorts about as its state key does: the group, then 6 bytes of the key.
 
     The bytes are those after the prefix that all these keys share, because keys such as ``server-17`` differ late.
     """

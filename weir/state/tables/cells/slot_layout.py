@@ -47,5 +47,5 @@ ONE = np.uint64(1)
 
 @kernel_part
 def group_of(value: Any, groups: Any) -> Any:
-    """Return the key group of a hash, as ``weir.keys.hashing.key_groups``."""
+    """As ``weir.keys.hashing.key_groups``."""
     return ((value >> SHIFT) * np.uint64(groups)) >> SHIFT

@@ -46,7 +46,7 @@ def bytes_for_slots(slots: int, key_bytes: int, cell_count: int) -> int:
 
 
 class _Change:
-    """The context of :meth:`SlotTable.change`, one for each table: a new one costs a small batch seven calls."""
+    """See :meth:`SlotTable.change`. One for each table: to make one every time costs a small batch seven calls."""
 
     __slots__ = ("_table",)
 
@@ -391,12 +391,12 @@ class SlotTable:
         )
 
     def dirty_among(self, slots: np.ndarray) -> np.ndarray:
-        """Return those of ``slots`` that are dirty."""
+        """Those of ``slots`` that are dirty."""
         dirty: np.ndarray = slots[self._flags[slots] & DIRTY != 0]
         return dirty
 
     def used_among(self, slots: np.ndarray) -> np.ndarray:
-        """Return those of ``slots`` that are in use."""
+        """Those of ``slots`` that are in use."""
         used: np.ndarray = slots[self._flags[slots] & USED != 0]
         return used
 
@@ -414,7 +414,7 @@ class SlotTable:
         self._flags[slots[self._flags[slots] & USED != 0]] |= DIRTY
 
     def slots_between(self, after_ms: int, until_ms: int, beyond_ms: int) -> tuple[np.ndarray, int]:
-        """Return the slots of keys that begin with a time: ``after_ms < time <= until_ms``, ascending (3 ns a slot).
+        """Of keys that begin with a time: slots with ``after_ms < time <= until_ms``, ascending (3 ns a slot).
 
         Also returns the smallest time above ``until_ms``, if that is below ``beyond_ms``.
         """

@@ -54,7 +54,7 @@ class StoredCells:
         self._group_status = np.zeros(max_parallelism, dtype=np.uint8)
 
     def has_none_of(self, new_slots: np.ndarray) -> bool:
-        """Return whether it is known at once that the store has nothing of new slots; :meth:`load` is in vain then."""
+        """Whether it is known at once that the store has nothing of new slots; :meth:`load` is in vain then."""
         return self._slots.are_in_groups_of(new_slots, self._group_status, _ALL_CACHED)
 
     def load(self, new_slots: np.ndarray, groups: np.ndarray) -> int:
@@ -98,16 +98,16 @@ class StoredCells:
         return order[present], *accumulators.decode_rows(rows, self._cell_count)
 
     def may_be_stored(self, slots: np.ndarray, groups: np.ndarray) -> np.ndarray:
-        """Return of which of these slots, of these key groups, the store may have the state; bool."""
+        """Of which of these slots, of these key groups, the store may have the state; bool."""
         stored: np.ndarray = self._group_status[groups] == _MAY_BE_STORED
         return stored
 
     def holds(self, group: int) -> bool:
-        """Return whether the store may have keys of a group that are not cached."""
+        """Whether the store may have keys of a group that are not cached."""
         return bool(self._group_status[group] == _MAY_BE_STORED)
 
     def _rows(self, keys: PackedKeys) -> tuple[np.ndarray, np.ndarray]:
-        """Read stored rows, with the result of ``StateBackend.get_packed``."""
+        """See ``StateBackend.get_packed``."""
         if self._mixed_reads:
             self._mixed_reads -= 1
         else:
@@ -140,5 +140,5 @@ class StoredCells:
         self._group_status[groups] = _MAY_BE_STORED
 
     def forget(self, groups: np.ndarray) -> None:
-        """Forget groups (a mask) that have another owner: look again when one of their keys comes."""
+        """These groups (a mask) have another owner: look again when one of their keys comes."""
         self._group_status[groups] = _UNCHECKED

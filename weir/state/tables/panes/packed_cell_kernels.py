@@ -42,7 +42,7 @@ _ZERO, _ONE = np.uint64(0), np.uint64(1)
 
 @byte_kernel_part
 def _slope(cells: Any, cell: Any, first: Any, stop: Any) -> Any:
-    """Return by how much a cell grows with the first one, about; 0: it is not known."""
+    """By how much a cell grows with the first one, about; 0: it is not known."""
     total, of_first = 0.0, 0.0
     for entry in range(first, stop):
         total += np.float64(cells[entry, cell])

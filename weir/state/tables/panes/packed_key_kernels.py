@@ -38,7 +38,7 @@ def _big_endian(data: Any, start: Any) -> Any:
 
 @byte_kernel_part
 def put_keys(data: Any, offsets: Any, first: Any, stop: Any, out: Any, at: Any) -> Any:
-    """Write each key as what it shares with the one before, and the rest."""
+    """Each key as what it shares with the one before, and the rest."""
     for entry in range(first, stop):
         start, end = offsets[entry], offsets[entry + 1]
         shared = 0
@@ -130,7 +130,7 @@ def take_keys(
 def take_integers(
     data: Any, at: Any, stop: Any, entry: Any, count: Any, key_stop: Any, words: Any, keys: Any, offsets: Any
 ) -> Any:
-    """Take keys of eight bytes, as :func:`take_keys`."""
+    """As :func:`take_keys`, of keys of eight bytes."""
     if at + INTEGERS_BYTES > stop or offsets[entry] + 8 * count > key_stop:
         return np.int64(-1)
     word, code = get(data, at, 8), np.int64(data[at + 8])
@@ -163,7 +163,7 @@ def take_reference(
     keys: Any,
     offsets: Any,
 ) -> Any:
-    """Take keys of the other pane, as :func:`take_keys`, of which ``known`` from ``first`` on are the group's."""
+    """As :func:`take_keys`, of keys of the other pane, of which ``known`` from ``first`` on are the group's."""
     if at + REFERENCE_BYTES >= stop:
         return np.int64(-1)
     position = np.int64(get(data, at + 10, 4))

@@ -242,7 +242,7 @@ def unpack(
     presence: Any,
     counts: Any,
 ) -> int:
-    """Unpack all entries of rows; ``key_offsets`` begins with 0, ``counts`` gets the entries of each row.
+    """All entries of rows; ``key_offsets`` begins with 0, ``counts`` gets the entries of each row.
 
     The keys that a row may refer to are ``known_counts[row]`` known ones from ``firsts[row]`` on. Without room for
     cells, keys alone are read. Returns the first row whose bytes do not fit; -1: there is none.

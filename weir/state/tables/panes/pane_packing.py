@@ -36,7 +36,7 @@ class KnownKeys:
     ranges: Mapping[int, tuple[np.ndarray, np.ndarray]]
 
     def of_rows(self, pane: PackedPane) -> tuple[np.ndarray, np.ndarray]:
-        """Return for each row of a pane where the keys begin to which it refers, and how many they are."""
+        """For each row of a pane: where the keys begin to which it refers, and how many they are."""
         firsts = np.zeros(len(pane.groups), dtype=np.int64)
         counts = np.zeros(len(pane.groups), dtype=np.int64)
         for end_ms in pane.referred_ms():
@@ -163,7 +163,7 @@ def _order(keys: weir_keys.KeyColumn, groups: np.ndarray) -> tuple[np.ndarray, b
 def unpack_panes(
     panes: Iterable[PackedPane], cell_count: int, known: KnownKeys = NO_KEYS
 ) -> WindowEntries | None:
-    """Return all entries of panes; None: there are none. ``known`` has the keys to which their rows refer.
+    """All entries of panes; None: there are none. ``known`` has the keys to which their rows refer.
 
     Raises:
         StateMismatchError: a row has another version, or not the bytes of one.
@@ -183,7 +183,7 @@ def unpack_panes(
 
 
 def _unpacked_run(pane: PackedPane, count: int, cell_count: int, known: KnownKeys) -> WindowEntries:
-    """Unpack rows with so many cells: where they were packed before aggregates were added, the last have no value."""
+    """Of rows with so many cells: where they were packed before aggregates were added, the last ones have no value."""
     own = min(count, cell_count)
     keys, cells, presence, counts = _unpack([pane], own, known, with_cells=True)
     rows = len(cells)
@@ -195,7 +195,7 @@ def _unpacked_run(pane: PackedPane, count: int, cell_count: int, known: KnownKey
 
 
 def _unpacked_keys(panes: list[PackedPane]) -> tuple[weir_keys.KeyColumn, np.ndarray]:
-    """Return all keys of panes whose rows refer to no others, and their key groups."""
+    """All keys of panes whose rows refer to no others, and their key groups."""
     columns, groups = [], []
     for count, run in [run for pane in panes for run in pane.runs()]:
         keys, _, _, counts = _unpack([run], count, NO_KEYS, with_cells=False)

@@ -139,13 +139,13 @@ class PaneTable(CellTable):
 
     @property
     def fired_alike(self) -> bool:
-        """Return whether the windows of all owned groups have fired up to one time."""
+        """Whether the windows of all owned groups have fired up to one time."""
         places_ms = self.places_ms[self._owned]
         return not len(places_ms) or bool((places_ms == places_ms[0]).all())
 
     @property
     def has_new_groups(self) -> bool:
-        """Return whether there are groups that nobody has looked at."""
+        """Whether there are groups that nobody has looked at."""
         return self._has_unknown
 
     def update(
@@ -269,7 +269,7 @@ class PaneTable(CellTable):
         return entry_keys(times_of(keys), weir_keys.hash_keys(users), users)
 
     def get_stored(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Return stored values; entries that are to be deleted from the store are not there."""
+        """See :class:`CellTable`; entries that are to be deleted from the store are not there."""
         found = super().get_stored(keys)
         if not keys:
             return found
@@ -331,5 +331,5 @@ def _without_header(keys: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _of(entries: WindowEntries | None, groups: np.ndarray) -> WindowEntries | None:
-    """Return the entries of key groups (bool)."""
+    """Those of key groups (bool)."""
     return None if entries is None else entries.part(np.flatnonzero(groups[entries.groups]))

@@ -30,7 +30,7 @@ class StoredPanes(StoredCells):
         max_parallelism: int,
         cell_count: int,
     ) -> None:
-        """Make it with the arguments of :class:`StoredCells`."""
+        """As for :class:`StoredCells`."""
         super().__init__(backend, state_id, slots, max_parallelism, cell_count, 0)
         #: No entry that is in the store alone has an earlier end.
         self.first_ms = np.full(max_parallelism, NEVER_MS, dtype=np.int64)
@@ -48,7 +48,7 @@ class StoredPanes(StoredCells):
         self.gone_ms = np.full(max_parallelism, NOTHING_MS, dtype=np.int64)
 
     def may_have(self, ends_ms: np.ndarray, hashes: np.ndarray, groups: np.ndarray) -> np.ndarray:
-        """Return of which of these entries, which are not cached, the store may have something; bool.
+        """Of which of these entries, which are not cached, the store may have something; bool.
 
         Args:
             ends_ms: int64.
@@ -67,11 +67,11 @@ class StoredPanes(StoredCells):
         return self.may_have(self._slots.times_of(slots), self._slots.hashes[slots], groups)
 
     def forget_ends(self, groups: np.ndarray) -> None:
-        """Forget the ends of groups (numbers, or a mask): the store may have any, until somebody looks."""
+        """Of these groups (numbers, or a mask) the store may have anything, until somebody looks."""
         self.first_ms[groups] = self.last_ms[groups] = self._came_ms[groups] = NEVER_MS
 
     def load(self, new_slots: np.ndarray, groups: np.ndarray) -> int:
-        """Load the state of new slots; what is packed counts where there is no entry."""
+        """See :class:`StoredCells`; what is packed counts where there is no entry."""
         found = 0
         rows = np.flatnonzero(self.packed.are_among(self._slots.times_of(new_slots)))
         if len(rows):

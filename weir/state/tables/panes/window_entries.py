@@ -41,7 +41,7 @@ class WindowEntries:
         return len(self.ends_ms)
 
     def part(self, rows: np.ndarray) -> WindowEntries:
-        """Return the entries of these numbers (int64)."""
+        """Those of these numbers (int64)."""
         return WindowEntries(
             self.ends_ms[rows],
             weir_keys.select_keys(self.keys, rows),
@@ -52,7 +52,7 @@ class WindowEntries:
 
 
 def joined(blocks: Iterable[WindowEntries]) -> WindowEntries | None:
-    """Return all entries of blocks in the order of their ends; None: there are none."""
+    """All entries of blocks in the order of their ends; None: there are none."""
     parts = [block for block in blocks if len(block)]
     if not parts:
         return None
@@ -63,7 +63,7 @@ def joined(blocks: Iterable[WindowEntries]) -> WindowEntries | None:
 
 
 def concatenated(parts: list[WindowEntries]) -> WindowEntries:
-    """Return all entries of these blocks, of which there is one at least, one after the other."""
+    """All entries of these blocks, of which there is one at least, one after the other."""
     if len(parts) == 1:
         return parts[0]
     lengths = np.concatenate([np.diff(part.keys.offsets) for part in parts])
@@ -100,7 +100,7 @@ def end_and_user_keys(data: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray
 
 
 def laid_over(entries: WindowEntries | None, below: WindowEntries | None) -> WindowEntries | None:
-    """Return all of ``entries``, and those ``below`` whose end and user key none of them has; None: there are none."""
+    """All of ``entries``, and those ``below`` whose end and user key none of them has; None: there are none."""
     if entries is None or not len(entries):
         return below
     if below is None or not len(below):

@@ -165,7 +165,7 @@ def add_to_filter(hashes: Any, words: Any) -> None:
 
 @kernel(types.void(_IN_U64, _U64, _BOOL))
 def are_in_filter(hashes: Any, words: Any, found: Any) -> None:
-    """Note whether all bits of each hash are set, as they are if it was added."""
+    """Whether all bits of each hash are set, as they are if it was added."""
     for row in range(hashes.size):
         bits = _bits_of(hashes[row])
         found[row] = words[_word_of(hashes[row], words.size)] & bits == bits

@@ -40,12 +40,12 @@ class WindowTable(PaneTable):
     # --- questions from outside ---
 
     def fired_and_gone(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return by key group up to where windows have fired, and up to which end panes are to be deleted; copies."""
+        """By key group: up to where windows have fired, and up to which end panes are to be deleted; copies."""
         self._look_quietly()
         return self.places_ms.copy(), self._panes.gone_ms.copy()
 
     def _look_quietly(self) -> None:
-        """Do :meth:`look`; the operator finds out by itself that groups are new here, and what is due of them."""
+        """As :meth:`look`; the operator is to find out by itself that groups are new here, and what is due of them."""
         if self._has_unknown:
             self.look()
             self._has_unknown = True
@@ -63,7 +63,7 @@ class WindowTable(PaneTable):
     def entries_of(
         self, group: int, key: bytes, ends_ms: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return a key's entries in the panes with these ends (int64): ends, cells and presence; copies.
+        """Of one key, in the panes with these ends (int64): ends, cells and presence of those that are there; copies.
 
         Nothing is cached for it; what is not cached is read from the store, if that may have it.
         """
@@ -191,7 +191,7 @@ class WindowTable(PaneTable):
         return self._panes.delete_ranges(count_max, is_over)
 
     def capture(self) -> Capture | None:
-        """Take dirty entries for a checkpoint. Ranges to be deleted stay: nobody looks before a group's place."""
+        """See :class:`StateTable`. Ranges that are to be deleted stay: nobody looks before a group's place."""
         self._note_places(self._owned)
         return super().capture()
 
@@ -230,7 +230,7 @@ class WindowTable(PaneTable):
         self._panes.forget_ends(wanted)
 
     def copy_groups(self, groups: Iterable[int], count_max: int, bytes_max: int) -> CachedEntries:
-        """Copy groups. The place is part of the copy: the new owner looks for it nowhere else."""
+        """See :class:`StateTable`. The place is part of the copy: the new owner looks for it nowhere else."""
         listed = list(groups)
         self._note_places(self._wanted(listed))
         return super().copy_groups(listed, count_max, bytes_max)

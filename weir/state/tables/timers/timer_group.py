@@ -36,7 +36,7 @@ class DuePart:
 
 @dataclass(slots=True)
 class TimerGroup:
-    """A key group; see :class:`weir.state.tables.timers.timer_table.TimerTable`. Keys are whole store keys."""
+    """One key group; see :class:`weir.state.tables.timers.timer_table.TimerTable`. Keys are whole store keys."""
 
     prefix: bytes
     #: No live timer lies in the store before this key, and fired ones mostly do: scans begin here.

@@ -46,7 +46,7 @@ class Due:
     parts: list[DuePart]
 
     def stops(self) -> dict[bytes, bytes]:
-        """Return, by the two bytes of a key group, the first store key that is not covered by what was taken."""
+        """By the two bytes of a key group, the first store key that is not covered by what was taken."""
         return {part.group.prefix[:2]: part.stop for part in self.parts}
 
 
@@ -202,7 +202,7 @@ class TimerTable(StateTable):
         self._write_down(sorted(self._dirty))
 
     def flush_part(self, share: float, is_over: IsOver = never) -> bool:
-        """Write a part of the changes; nothing while a checkpoint is written or the store stalls: rows would wait."""
+        """See :class:`StateTable`. While a checkpoint is written or the store stalls, nothing is: rows would wait."""
         if self._has_to_wait():
             return False
         if self._to_flush is None:
@@ -275,14 +275,14 @@ class TimerTable(StateTable):
     # --- what a new owner would have to look for: a seek for each group, at a peer at first ---
 
     def notes_at_handover(self, groups: Iterable[int]) -> CachedValues:
-        """Return the first key of each group that has been looked at."""
+        """See :class:`StateTable`: the first key of each group that has been looked at."""
         wanted = [group.to_bytes(2, "big") for group in groups]
         known = {prefix: self._groups[prefix] for prefix in wanted if prefix in self._groups}
         firsts = {prefix: group.first_key() for prefix, group in known.items() if group.next_ms is not None}
         return CachedValues(self.state_id, list(firsts), list(firsts.values()))
 
     def take_copy(self, entries: CachedPart, groups: Iterable[int]) -> bool:
-        """Take a copy over, as :class:`StateTable` says.
+        """See :class:`StateTable`.
 
         Raises:
             StateError: the entries are cells.
@@ -334,7 +334,7 @@ class TimerTable(StateTable):
         self._trim()
 
     def _has_to_wait(self) -> bool:
-        """Return whether rows would wait for a write now."""
+        """Whether rows would wait for a write now."""
         if self._captured is not None and self._captured[0].has_ended:
             self._settle()
         return self._captured is not None or self._backend.writes_wait() or self._backend.is_stalled()

@@ -17,7 +17,7 @@ class KnownRange:
     __slots__ = ("_is_sorted", "_keys", "start", "stop")
 
     def __init__(self, start: bytes, stop: bytes, keys: Iterable[bytes]) -> None:
-        """Take all keys with ``start <= key < stop`` that the cache or the store has."""
+        """All keys with ``start <= key < stop`` that the cache or the store has."""
         self.start, self.stop = start, stop
         self._keys = list(keys)
         self._is_sorted = False
@@ -27,11 +27,11 @@ class KnownRange:
         return len(self._keys)
 
     def has(self, key: bytes) -> bool:
-        """Return whether the key lies within."""
+        """Whether the key lies within."""
         return self.start <= key < self.stop
 
     def begins_with(self, start: bytes, stop: bytes, *, reverse: bool) -> bool:
-        """Return whether the entries that a scan comes to first are known."""
+        """Whether the entries that a scan comes to first are known."""
         return self.start < stop <= self.stop if reverse else self.has(start)
 
     def note(self, key: bytes) -> None:
@@ -47,7 +47,7 @@ class KnownRange:
         return self._keys[bisect_left(self._keys, start) : bisect_left(self._keys, stop)]
 
     def joined(self, other: KnownRange) -> KnownRange:
-        """Return both as one where they touch; else the other one."""
+        """Both as one where they touch; else the other one."""
         if self.start > other.stop or other.start > self.stop:
             return other
         start, stop = min(self.start, other.start), max(self.stop, other.stop)

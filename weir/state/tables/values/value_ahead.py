@@ -28,7 +28,7 @@ Range = tuple[bytes, bytes]
 
 
 class ValuesAhead:
-    """Values that a cache reads ahead; its thread calls methods with its lock held, unless they say otherwise."""
+    """Of one cache, whose thread calls the methods with its lock held, unless they say otherwise."""
 
     def __init__(self, backend: StateBackend, buckets: Buckets, writes: ValueWrites, bytes_max: int) -> None:
         """``buckets``: of a table with owners."""
@@ -40,13 +40,13 @@ class ValuesAhead:
         self._owners_max = _OWNERS_MAX
 
     def is_known(self, owner: bytes) -> bool:
-        """Return whether something of an owner is known; without the lock."""
+        """Whether something of an owner is known; without the lock."""
         group = self._buckets.groups.get(owner[:2])
         bucket = None if group is None else group.buckets.get(owner)
         return bucket is not None and bucket.known is not None
 
     def is_absent(self, key: bytes) -> bool:
-        """Return whether a key, which is not cached, is known not to be in the store."""
+        """Whether a key, which is not cached, is known not to be in the store."""
         bucket = self._buckets.find(key)
         return bucket is not None and bucket.known is not None and bucket.known.has(key)
 

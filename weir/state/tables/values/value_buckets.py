@@ -97,7 +97,7 @@ class Group:
 
 
 class Buckets:
-    """The buckets of all that one table has cached."""
+    """All that one table has cached."""
 
     def __init__(self, owner_of: Callable[[bytes], bytes] | None) -> None:
         """``owner_of``: the owner that a key begins with."""
@@ -313,7 +313,7 @@ class Buckets:
             yield key, value, bucket
 
     def values_of(self, owner: bytes) -> list[bytes] | None:
-        """Return all values of an owner, in the order of their keys; None: the store may have others."""
+        """All values of an owner, in the order of their keys; None: the store may have others."""
         group = self.groups.get(owner[:2])
         bucket = None if group is None else group.buckets.get(owner)
         if bucket is None or not bucket.is_whole:
@@ -436,7 +436,7 @@ class Buckets:
         return [bucket for group in self.groups.values() for bucket in group.buckets.values()]
 
     def is_of_one_owner(self, start: bytes, stop: bytes) -> bool:
-        """Return whether a range has keys of one owner only."""
+        """Whether a range has keys of one owner only."""
         if self.owner_of is None:
             return False
         owner = self.owner_of(start)

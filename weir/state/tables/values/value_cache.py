@@ -32,7 +32,7 @@ _MISSING: Any = object()
 
 
 class WriteBackCache(StateBackend):
-    """A write-back cache of values. One thread calls the methods; another one writes captures.
+    """See the module. One thread calls the methods; another one writes captures.
 
     ``close`` flushes; the backend, which is shared, stays open.
     """
@@ -132,7 +132,7 @@ class WriteBackCache(StateBackend):
             self._deletes += len(owners)
 
     def values_of_owners(self, owners: Sequence[bytes], first: bytes) -> list[list[bytes]]:
-        """Return all values of each owner, in order of keys; ``first``: what the first key of one ends with."""
+        """All values of each owner, in the order of their keys; ``first``: what the first key of one ends with."""
         self._begin()
         with self._lock:
             found = list(map(self._buckets.values_of, owners))
@@ -164,11 +164,11 @@ class WriteBackCache(StateBackend):
 
     @property
     def reads_owners(self) -> bool:
-        """Return whether it is worth saying which owners are needed soon."""
+        """Whether it is worth saying which owners are needed soon."""
         return self._ahead is not None
 
     def is_known(self, owner: bytes) -> bool:
-        """Return whether something of an owner was read ahead, and is still here."""
+        """Whether something of an owner was read ahead, and is still here."""
         return self._ahead is not None and self._ahead.is_known(owner)
 
     @contextmanager
@@ -272,7 +272,7 @@ class WriteBackCache(StateBackend):
         return self._writes.capture()
 
     def _begin(self) -> None:
-        """Begin an operation: take note of a capture that has ended, give back some of what was forgotten."""
+        """Before an operation: take note of a capture that has ended, give back some of what was forgotten."""
         self._check_open()
         if self._writes.has_capture():
             self._writes.settle_ended()
@@ -363,7 +363,7 @@ class WriteBackCache(StateBackend):
         return found
 
     def has_good_copy(self, prefix: bytes) -> bool:
-        """Return whether a copy of this key group and what changed since make up all that is worth having."""
+        """Whether a copy of this key group and what changed since make up all that is worth having."""
         group = self._buckets.groups.get(prefix)
         return group is not None and group.touched is not None
 
@@ -414,7 +414,7 @@ class WriteBackCache(StateBackend):
     # --- the rest ----------------------------------------------------------------------------------------------
 
     def stats(self) -> StoreStats:
-        """Return this cache's counters and its memory; the backend has its own."""
+        """This cache's counters and its memory; the backend has its own."""
         self._check_open()
         return StoreStats(
             gets=self._gets,

@@ -69,7 +69,7 @@ class ValueTable(StateTable):
         self._cache.write_new(puts)
 
     def values_of_owners(self, owners: Sequence[bytes], first: bytes) -> list[list[bytes]]:
-        """Return all values of each of these owners, in the order of their keys.
+        """All values of each of these owners, in the order of their keys.
 
         ``first``: what the first key that an owner may have ends with.
         """
@@ -83,11 +83,11 @@ class ValueTable(StateTable):
 
     @property
     def reads_owners(self) -> bool:
-        """Return whether the store is so slow that it is worth saying whose entries are needed soon."""
+        """Whether the store is so slow that it is worth saying whose entries are needed soon."""
         return self._cache.reads_owners
 
     def is_known(self, owner: bytes) -> bool:
-        """Return whether something of an owner (what ``owner_of`` returns) was read ahead, and is still here."""
+        """Whether something of an owner (what ``owner_of`` returns) was read ahead, and is still here."""
         return self._cache.is_known(owner)
 
     def reading_ahead(self, starts: Sequence[bytes]) -> AbstractContextManager[ReadAhead]:
@@ -152,15 +152,15 @@ class ValueTable(StateTable):
     # --- copies for a new owner ---
 
     def copy_groups(self, groups: Iterable[int], count_max: int, bytes_max: int) -> CachedValues:
-        """Copy groups, as ``StateTable`` says; a key takes 0.3 µs."""
+        """See ``StateTable``; 0.3 µs a key."""
         return self._entries(self._cache.copy_prefixes(_prefixes(groups), count_max, bytes_max))
 
     def good_copies(self, groups: Iterable[int]) -> list[int]:
-        """Return the groups with a good copy: nothing of them that had changed was evicted."""
+        """See ``StateTable``: not those of which something was evicted that had changed."""
         return [group for group in groups if self._cache.has_good_copy(group.to_bytes(2, "big"))]
 
     def changes_since_copy(self, groups: Iterable[int]) -> CachedValues:
-        """Return what changed since the copy, and a little of what was loaded."""
+        """See ``StateTable``: what changed since, and a little of what was loaded."""
         return self._entries(self._cache.changed_since_copy(_prefixes(groups), _LOADED_BYTES_MAX))
 
     @override
@@ -174,7 +174,7 @@ class ValueTable(StateTable):
         return CachedValues(self.state_id, [key for key, _ in found], [value for _, value in found])
 
     def take_copy(self, entries: CachedPart, groups: Iterable[int]) -> bool:
-        """Take a copy over, as ``StateTable`` says.
+        """See ``StateTable``.
 
         Raises:
             StateError: the entries are cells.
@@ -201,11 +201,11 @@ class ValueTable(StateTable):
     # --- expired entries go ---
 
     def stamps_of(self, values: Sequence[bytes]) -> np.ndarray:
-        """Return the stamps of stored values, as ``weir.state.tables.sweep.SweptTable`` asks."""
+        """See ``weir.state.tables.sweep.SweptTable``."""
         return value_stamps(values)
 
     def drop_written(self, keys: Sequence[bytes], *, has_more: bool) -> list[bytes]:
-        """Drop values that have expired, as ``weir.state.tables.sweep.SweptTable`` asks.
+        """See ``weir.state.tables.sweep.SweptTable``.
 
         What says how many elements a key has goes with the last of them.
         """

@@ -104,7 +104,7 @@ class ValueWrites:
             buckets.store(bucket, key, value)
 
     def store_new(self, puts: Iterable[tuple[bytes, bytes]]) -> None:
-        """Store, as :meth:`store`, for owners of which neither the store nor the cache has anything."""
+        """As :meth:`store`, of owners of which neither the store nor the cache has anything."""
         dirty = self._dirty
         for key, value, bucket in self._buckets.store_new(puts):
             if bucket is None:
@@ -113,7 +113,7 @@ class ValueWrites:
                 dirty[key] = bucket
 
     def _store_by_group(self, puts: Iterable[tuple[bytes, bytes]]) -> None:
-        """Store many changes in a table without owners: those of a key group are stored together."""
+        """As :meth:`store`, of many changes in a table without owners: those of a key group are stored together."""
         groups: defaultdict[bytes, list[tuple[bytes, bytes]]] = defaultdict(list)
         for pair in puts:
             groups[pair[0][:2]].append(pair)
@@ -143,11 +143,11 @@ class ValueWrites:
         self._dirty.pop(key, None)
 
     def may_hide(self) -> bool:
-        """Return whether the store may have entries of some owner that do not count."""
+        """Whether the store may have entries of some owner that do not count."""
         return bool(self._cleared) or self._captured is not None
 
     def is_cleared(self, owner: bytes) -> bool:
-        """Return whether the store still has entries of an owner that do not count."""
+        """Whether the store still has entries of an owner that do not count."""
         return owner in self._cleared or (self._captured is not None and owner in self._captured[1].cleared)
 
     # --- writing down ------------------------------------------------------------------------------------------
@@ -171,7 +171,7 @@ class ValueWrites:
         self._write_down(list(dict.fromkeys([*keys, *more])), FLUSH_ENTRIES_MAX + len(keys))
 
     def write_part(self, share: float, is_over: IsOver) -> bool:
-        """Write a part of the dirty values, for ``WriteBackCache.flush_part``."""
+        """See ``WriteBackCache.flush_part``."""
         if self.has_capture() or self.has_to_wait():
             return False
         with self.lock:
@@ -235,13 +235,13 @@ class ValueWrites:
         )
 
     def has_to_wait(self) -> bool:
-        """Return whether rows would wait for a write, because of a checkpoint or of a store that cannot keep up."""
+        """Whether rows would wait for a write, because of a checkpoint or of a store that cannot keep up."""
         return self._backend.writes_wait() or self._backend.is_stalled()
 
     # --- captures ----------------------------------------------------------------------------------------------
 
     def capture(self) -> Capture | None:
-        """Take the dirty values for a checkpoint, for ``WriteBackCache.capture``."""
+        """See ``WriteBackCache.capture``."""
         self.settle()
         self._to_flush = None
         if not self._dirty and not self._cleared:
@@ -284,7 +284,7 @@ class ValueWrites:
                 captured.saved.pop(key, None)
 
     def has_capture(self) -> bool:
-        """Return whether something was captured that is not settled yet."""
+        """Whether something was captured that is not settled yet."""
         return self._captured is not None
 
     def settle_ended(self) -> None:
