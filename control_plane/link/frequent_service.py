@@ -9,8 +9,7 @@ from functools import partial
 from control_plane.composition import ControlPlane
 from control_plane.link.reception import CallsPlace
 from weir.config import ControlPlaneConfig
-from weir.questions.link import AnsweringProtocol, new_greeting
-from weir.questions.question_frames import FrameBudget
+from weir.questions.link import AnsweringProtocol, FrameBudget, new_greeting
 from weir.rpc import control_pb2
 from weir.rpc.frequent_calls import FrequentCall, Handler, answer_to
 from weir.security.identity import server_context

@@ -17,7 +17,7 @@ import weir.log
 from experiments.cluster import Cluster
 from experiments.fuzzing.inputs import damaged, fill, http_request
 from experiments.log_cluster import LogCluster
-from weir.questions.question_frames import HEADER
+from weir.questions.link import HEADER
 from weir.rpc import control_pb2, control_pb2_grpc, data_pb2, log_pb2, state_pb2
 from weir.rpc.wire import PROTOCOL_VERSION
 

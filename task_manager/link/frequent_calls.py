@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import grpc
 
-from weir.questions.question_frames import FRAME_BYTES_MAX, HEADER
+from weir.questions.link import FRAME_BYTES_MAX, HEADER
 from weir.rpc.frequent_calls import FrequentCall, Message, call_frame, reply_from
 from weir.security.identity import current
 from weir.security.roles import Role

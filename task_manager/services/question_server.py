@@ -29,9 +29,8 @@ from weir.metrics import QuestionMetrics
 from weir.protocol.queries import QueryError, Question, question_from_json
 from weir.questions.asking import Asking
 from weir.questions.guard import Admission, own_hosts
-from weir.questions.link import AnsweringProtocol, QuestionPlace, new_greeting
+from weir.questions.link import AnsweringProtocol, FrameBudget, QuestionPlace, new_greeting
 from weir.questions.pages import StatePages
-from weir.questions.question_frames import FrameBudget
 from weir.rpc import control_pb2
 from weir.rpc.frequent_calls import FrequentCall, Handler, answer_to, called
 from weir.rpc.wire import JobIdentity, handshake_from_proto

@@ -6,8 +6,7 @@ import contextlib
 import pytest
 
 from weir.errors import HandshakeError
-from weir.questions.link import AnsweringProtocol, new_greeting
-from weir.questions.question_frames import HEADER, FrameBudget
+from weir.questions.link import HEADER, AnsweringProtocol, FrameBudget, new_greeting
 from weir.rpc import common_pb2
 from weir.rpc.wire import PROTOCOL_VERSION, handshake_from_proto
 
