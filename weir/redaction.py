@@ -104,7 +104,7 @@ def _credentials(value: Any, *, is_secret: bool = False) -> Iterator[str]:
 
 
 def _is_secretive(text: str) -> bool:
-    """Return whether a text can be told from a name or a word, which logs have for other reasons, too."""
+    """Whether a text can be told from a name or a word, which logs have for other reasons, too."""
     return len(text) >= _KNOWN_BYTES_MIN and not _WORDS.fullmatch(text)
 
 

@@ -82,7 +82,7 @@ class Segment:
         return self._place.open(self.base_offset) if self._descriptor is None else os.dup(self._descriptor)
 
     def is_empty(self) -> bool:
-        """Return whether nothing was ever written to the file."""
+        """Whether nothing was ever written to the file."""
         with self._file() as descriptor:
             return os.fstat(descriptor).st_size == 0
 
@@ -334,7 +334,7 @@ def _whole_entries(descriptor: int, position: int, size: int) -> bytes:
 
 
 def _is_cut_short(rest: bytes) -> tuple[bool, int]:
-    """Return whether an entry begins there of which the file has only a part; and how many bytes it should have."""
+    """Whether an entry begins there of which the file has only a part; and how many bytes it should have."""
     if len(rest) < ENVELOPE_BYTES:
         return True, 0
     try:

@@ -138,7 +138,7 @@ class ExchangeService(data_pb2_grpc.ExchangeServicer):
                 connected.close()
 
     def _serve(self, connected: socket.socket) -> None:
-        """Serve a link, until either end hangs up."""
+        """One link, until either end hangs up."""
         try:
             try:
                 connected.settimeout(_GREETING_TIMEOUT_S)

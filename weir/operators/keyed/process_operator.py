@@ -88,7 +88,7 @@ class KeyedProcessOperator(UserStep, InTimeOperator, TimedOperator):
         return KeyContext(*given)
 
     def _is_by_key(self, codec: Mapping[str, Any]) -> bool:
-        """Return whether anything in a checkpoint is by the key columns."""
+        """Whether anything in a checkpoint is by the key columns."""
         return True
 
     @property
@@ -97,7 +97,7 @@ class KeyedProcessOperator(UserStep, InTimeOperator, TimedOperator):
         return self._user
 
     def check_restored(self, context: OperatorContext) -> None:
-        """Check that the restored states have today's key columns and codecs, as :class:`Operator` asks."""
+        """See :class:`Operator`."""
         needed = self._codec() | {"key_forms": key_forms(context.schema, self._spec.key_columns)}
         for value in kept_snapshots(context, self._spec.kind).values():
             if self._is_by_key(value["codec"]):
@@ -168,7 +168,7 @@ class KeyedProcessOperator(UserStep, InTimeOperator, TimedOperator):
 
     @property
     def time_cuts(self) -> TimeCuts:
-        """Return how rows are cut by time: timers that are there when a batch comes fire between its rows."""
+        """See the base class: timers that are there when a batch comes fire between its rows."""
         return TimeCuts.NONE if self._row_firer is None else TimeCuts.DUE
 
     @override
@@ -246,7 +246,7 @@ class KeyedProcessOperator(UserStep, InTimeOperator, TimedOperator):
         return self._turn(time_ms)
 
     def _turn(self, time_ms: int, *, late: bool = False) -> Iterator[pa.RecordBatch | SideRows | Pause]:
-        """Fire what is due, for :meth:`on_watermark`; ``late``: only timers that were registered late."""
+        """As :meth:`on_watermark`; ``late``: only timers are due that were registered late."""
         if time_ms < self._watermark_ms:
             return
         self._watermark_ms = time_ms
