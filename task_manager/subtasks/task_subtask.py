@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
+from functools import partial
 
 import pyarrow as pa
 
@@ -90,7 +91,7 @@ class TaskSubtask(Subtask):
         # A small batch pays for every question.
         self._tells_inputs_apart = self._chain.tells_inputs_apart
         self._assigns_times = self._chain.assigns_times
-        self._told = ToldEvents(parts.mailbox, self.handle)
+        self._told = ToldEvents(parts.mailbox)
         #: Rows that are being taken in have made the combined watermark rise.
         self._rows_raise = False
         #: Key groups are on the move in a call: what belongs to a checkpoint is not where one would look for it.
@@ -122,7 +123,7 @@ class TaskSubtask(Subtask):
         None: it has ended, or its last row is behind it: what it owns it keeps to the end, and what its operators do
         then is done once.
         """
-        return self._told.tell(event)
+        return self._told.tell(partial(self.handle, event))
 
     def handle(self, event: OwnerEvent) -> None:
         """Take an event of a rescale in; runs in the subtask's thread, between two batches."""

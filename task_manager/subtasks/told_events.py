@@ -8,26 +8,25 @@ from functools import partial
 from threading import Lock
 
 from task_manager.subtasks.mailbox import Mailbox
-from weir.protocol.rescale.rescale_owner import OwnerEvent
 
 
 class ToldEvents:
-    """The events that wait in a subtask's mailbox; ``handle`` takes one in, in the subtask's thread."""
+    """The events that wait in a subtask's mailbox."""
 
-    def __init__(self, mailbox: Mailbox, handle: Callable[[OwnerEvent], None]) -> None:
-        self._mailbox, self._handle = mailbox, handle
+    def __init__(self, mailbox: Mailbox) -> None:
+        self._mailbox = mailbox
         self._lock = Lock()
         self._waiting = 0
         #: The last row is behind the subtask: no event is taken any more.
         self._is_leaving = False
 
-    def tell(self, event: OwnerEvent) -> Future[None] | None:
-        """Let the subtask take an event in; any thread may call it. None: no event is taken any more."""
+    def tell(self, take: Callable[[], None]) -> Future[None] | None:
+        """Let the subtask's thread ``take`` an event; any thread may call it. None: no event is taken any more."""
         with self._lock:
             if self._is_leaving:
                 return None
             self._waiting += 1
-            return self._mailbox.post(partial(self._take, event))
+            return self._mailbox.post(partial(self._take, take))
 
     def may_leave(self) -> bool:
         """Take no more events, unless some wait that were taken; called by the subtask's thread."""
@@ -35,9 +34,9 @@ class ToldEvents:
             self._is_leaving = self._waiting == 0
             return self._is_leaving
 
-    def _take(self, event: OwnerEvent) -> None:
+    def _take(self, take: Callable[[], None]) -> None:
         try:
-            self._handle(event)
+            take()
         finally:
             with self._lock:
                 self._waiting -= 1
