@@ -3,6 +3,7 @@
 Seeded; no clock, no process. Stages process what their subtasks can, rows wait before the source if a stage cannot.
 """
 
+import math
 import random
 from dataclasses import dataclass, field
 
@@ -36,6 +37,8 @@ class Step:
     #: Processors that a busy subtask uses.
     computes: float = 0.0
     fixed: str = ""
+    #: Rows that the channels before it take while it falls behind.
+    room: float = 0.0
 
 
 @dataclass
@@ -63,6 +66,7 @@ class Plant:
         self.autoscaler = Autoscaler(self.settings)
         self.random = random.Random(self.seed)
         self.second, self.waiting = 0, 0.0
+        self.queued = [0.0] * len(self.steps)
         self.window, self.log, self.decisions = [], [], []
         self.placement = {}
         if not self.managers:
@@ -118,6 +122,19 @@ class Plant:
             for host, count in processors.items()
         }
 
+    def _through(self, offered, limits):
+        """Rows of the source that each step processes a second; what is too much fills the channels before it."""
+        most, after = [], math.inf
+        for step, limit, queued in zip(
+            reversed(self.steps), reversed(limits), reversed(self.queued), strict=True
+        ):
+            most.insert(0, min(limit, after))
+            after = most[0] + (step.room - queued) / self.tick_s
+        found = [min(offered, most[0])]
+        for processed, queued in zip(most[1:], self.queued[1:], strict=True):
+            found.append(min(found[-1] + queued / self.tick_s, processed))
+        return found
+
     def tick(self):
         incoming = self.load(self.second)
         self.waiting += incoming * self.tick_s
@@ -129,16 +146,19 @@ class Plant:
         limits = [
             self._capacity(step, 1.0) / factor for step, factor in zip(self.steps, factors, strict=True)
         ]
-        read = min(offered, *limits)
-        scales = self._host_scale([read * factor for factor in factors])
+        through = self._through(offered, limits)
+        scales = self._host_scale([rows * factor for rows, factor in zip(through, factors, strict=True)])
         worst = min(scales.values(), default=1.0)
-        read = min(read, *(limit * worst for limit in limits)) if worst < 1 else read
-        self.waiting -= read * self.tick_s
+        if worst < 1:
+            through = self._through(through[0], [limit * worst for limit in limits])
+        self.waiting -= through[0] * self.tick_s
+        for number in range(1, len(through)):
+            self.queued[number] += (through[number - 1] - through[number]) * self.tick_s
         limiting = min(range(len(limits)), key=lambda i: limits[i])
         is_held = self.waiting > 0.01 * incoming
         sample = {}
         for number, (step, factor) in enumerate(zip(self.steps, factors, strict=True)):
-            rows = read * factor
+            rows = through[number] * factor
             for index, part in enumerate(self._shares(step)):
                 busy = min(rows * part / step.rate, 1.0)
                 blocked = 1 - busy if is_held and number < limiting else 0.0
@@ -149,7 +169,8 @@ class Plant:
                     busy * noise,
                     blocked,
                 )
-        self.window.append((sample, self.waiting))
+        queued = [rows * factor for rows, factor in zip(self.queued, factors, strict=True)]
+        self.window.append((sample, self.waiting, queued))
         self.second += self.tick_s
         size = int(self.settings.window_s) // self.tick_s
         self.window = self.window[-size:]
@@ -164,7 +185,7 @@ class Plant:
             for index in range(step.parallelism):
                 rows, out, busy, blocked = (
                     sum(values) / span
-                    for values in zip(*(sample[number, index] for sample, _ in self.window), strict=True)
+                    for values in zip(*(sample[number, index] for sample, _, _ in self.window), strict=True)
                 )
                 busy = min(max(busy, 0.0), 1.0)
                 own = self._shares(step)[index]
@@ -194,6 +215,9 @@ class Plant:
                     self.window[-1][1] if not number and self.knows_lag else None,
                     more,
                     step.fixed,
+                    self.window[-1][2][number],
+                    (self.window[-1][2][number] - self.window[0][2][number])
+                    / max((span - 1) * self.tick_s, 1),
                 )
             )
         return JobMeasure(stages, self._managers(stages))

@@ -44,6 +44,21 @@ def test_a_bottleneck_that_hides_another_one_is_sized_in_the_same_decision():
     assert {change.after for change in first} == {4}
 
 
+def test_what_fills_the_channels_of_a_step_that_became_slow_is_reckoned_with():
+    # No source is held back until 2,000 rows wait in between, which takes longer than the decision.
+    step = Step("score", 1_000 / 3, 2, room=2_000.0)
+    plant = Plant([source(), step, Step("count", 1e9)], steady(400.0)).run(60)
+    assert not plant.decisions
+    step.rate /= 3
+    plant.run(30)
+    [(second, [change])] = plant.decisions
+    assert second <= 75
+    assert change.after >= optimum(400.0, step)
+    plant.run(45)
+    assert plant.waiting <= 400
+    assert plant.queued[1] <= 400
+
+
 def test_sources_that_cannot_tell_what_waits_reach_it_by_the_time_that_they_are_held_back():
     step = Step("score", 100.0)
     plant = Plant([source(1_200.0), step], steady(1_000.0), knows_lag=False).run(10 * MINUTE)
