@@ -300,7 +300,7 @@ class RocksDbBackend(StateBackend):
         )
 
     def stalls(self) -> tuple[int, float]:
-        """See ``StateBackend``."""
+        """Return how often and how long writes stalled, as ``StateBackend`` says."""
         return self._health.stalled
 
     def stats(self) -> StoreStats:
