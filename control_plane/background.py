@@ -13,23 +13,23 @@ Result = TypeVar("Result")
 
 
 class LoopBackground:
-    """One per process; used in the event loop."""
+    """The background of a process; used in the event loop."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """See ``ports.Background``."""
+        """Run work beside the caller, as ``ports.Background`` says."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._finished)
 
     async def sleep(self, seconds: float) -> None:
-        """See ``ports.Background``."""
+        """Sleep on the event loop."""
         await asyncio.sleep(seconds)
 
     async def in_thread(self, work: Callable[[], Result]) -> Result:
-        """See ``ports.Background``."""
+        """Run work in a thread, as ``ports.Background`` says."""
         return await asyncio.to_thread(work)
 
     async def close(self) -> None:

@@ -30,7 +30,7 @@ class OwnDirectory:
 
     @property
     def generation(self) -> int:
-        """See ``Directory``."""
+        """Return the job's generation."""
         return self._control_plane.job.identity.generation
 
     @property
@@ -42,11 +42,11 @@ class OwnDirectory:
         """Nothing: see the class."""
 
     def check(self) -> None:
-        """See ``Directory``."""
+        """Check that the job's state allows questions."""
         check_job(self._control_plane.job.state)
 
     def stage_of(self, step: str) -> int:
-        """See ``Directory``."""
+        """Return the stage that has a step."""
         graph = self._control_plane.job.graph
         if graph is not self._graph:
             self._steps, self._kinds, self._graph = _steps(graph), key_kinds(graph.logical), graph
@@ -56,56 +56,56 @@ class OwnDirectory:
         return steps[step]
 
     def likely_group(self, question: Question, stage_index: int) -> int | None:
-        """See ``Directory``; called after :meth:`stage_of`."""
+        """Return the key group of a question's key, as ``Directory`` says; called after :meth:`stage_of`."""
         assert question.key is not None
         groups = len(self._control_plane.job.routing_tables[stage_index].groups)
         return likely_group(self._kinds.get(question.step), question.key, groups)
 
     def known(self) -> Mapping[str, Sequence[str]]:
-        """See ``Directory``."""
+        """Return what can be asked, as ``Directory`` says."""
         return askable(self._control_plane.job.graph.logical)
 
     def routing_version(self, stage_index: int) -> int:
-        """See ``Directory``."""
+        """Return the version of a stage's routing table, as ``Directory`` says."""
         table = self._control_plane.job.routing_tables.get(stage_index)
         if table is None:
             raise QueryError(503, f"it is not known yet where stage {stage_index} keeps its state: try again")
         return table.version
 
     def address(self, stage_index: int, group: int) -> str:
-        """See ``Directory``."""
+        """Return the address of a group's owner, as ``Directory`` says."""
         address = _address(self._control_plane, stage_index, group)
         if not address:
             raise QueryError(503, f"key group {group} has no owner now: try again")
         return address
 
     def owners(self, stage_index: int) -> tuple[list[str], int]:
-        """See ``Directory``."""
+        """Return the owners of a stage, and how many groups there are."""
         self.routing_version(stage_index)
         groups = len(self._control_plane.job.routing_tables[stage_index].groups)
         return sorted({self.address(stage_index, group) for group in range(groups)}), groups
 
     def latest_checkpoint(self) -> tuple[int, str]:
-        """See ``Directory``."""
+        """Return the latest checkpoint, as ``Directory`` says."""
         found = _latest_checkpoint(self._control_plane)
         if found is None:
             raise QueryError(503, "the job has not made a checkpoint of its own yet: try again")
         return found
 
     async def call(self, address: str, question: Question, manifest_path: str) -> Reply:
-        """See ``Directory``."""
+        """Ask a task manager, as ``Directory`` says."""
         request = self._request(question, manifest_path)
         return _reply(await self._control_plane.task_managers.client(address).query(request))
 
     @property
     def is_fresh(self) -> bool:
-        """See ``Directory``."""
+        """Return True: the control plane knows the job."""
         return True
 
     def begin_call(
         self, address: str, question: Question, done: Callable[[Reply | None], None]
     ) -> Callable[[], None] | None:
-        """See ``Directory``."""
+        """Begin a call, as ``Directory`` says."""
         client = self._control_plane.task_managers.clients.get(address)
         if client is None:
             return None

@@ -34,7 +34,7 @@ _EXIT_CODES = {
 
 
 async def until_over(control_plane: ControlPlane, lost: asyncio.Event, command: StartCommand) -> None:
-    """Until the job has ended, also because a signal came, and task managers have gone if they are to.
+    """Wait until the job has ended, also because a signal came, and task managers have gone if they are to.
 
     Raises:
         CheckpointError: another control plane leads.

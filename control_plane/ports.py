@@ -32,7 +32,7 @@ class Record(Protocol):
 
     @property
     def has_begun(self) -> bool:
-        """Whether this process has written one: another one will use other numbers for its checkpoints."""
+        """Return whether this process has written one: another one will use other numbers for its checkpoints."""
 
     def save(self) -> None:
         """The job has changed: write it down, soon."""
@@ -58,7 +58,7 @@ class Background(Protocol):
 
 
 class TaskManagerCalls(Protocol):
-    """One task manager's service.
+    """The service of one task manager.
 
     A call raises ConnectionLostError if the task manager does not answer or the connection is closed meanwhile,
     HandshakeError if it refuses.
@@ -74,7 +74,7 @@ class TaskManagerCalls(Protocol):
         """Who is there."""
 
     async def is_gone(self) -> bool:
-        """Whether nothing listens at the address any more; False if that cannot be told."""
+        """Return whether nothing listens at the address any more; False if that cannot be told."""
 
     async def deploy(self, request: control_pb2.DeployRequest) -> None:
         """Create subtasks."""
@@ -119,7 +119,7 @@ class TaskManagerCalls(Protocol):
     def begin_query(
         self, request: control_pb2.QueryRequest, done: Callable[[control_pb2.QueryReply | None], None]
     ) -> Callable[[], None] | None:
-        """As :meth:`query` without waiting; returns what takes the question back, None: it takes ``query``."""
+        """Begin a :meth:`query` without waiting; returns what takes the question back, None: it takes ``query``."""
 
     async def close(self) -> None:
         """Free the connection."""

@@ -1,4 +1,4 @@
-"""One control plane process: servers, timers and the control plane, from start to orderly end."""
+"""The control plane process: servers, timers and the control plane, from start to orderly end."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class Controllers:
 
     @property
     def are_several(self) -> bool:
-        """Whether there is another one to ask."""
+        """Return whether there is another one to ask."""
         return len(self._addresses) > 1
 
     def turn(self) -> None:

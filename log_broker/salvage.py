@@ -110,7 +110,7 @@ def _whole_part(place: DirectoryPlace) -> _Whole:
 
 
 def _has_start(place: DirectoryPlace, base: int) -> bool:
-    """Whether the document can be read without which a broker begins anew once more."""
+    """Return whether the document can be read without which a broker begins anew once more."""
     try:
         return place.load(f"{segment_name(base)}.start") is not None
     except LogDamagedError:

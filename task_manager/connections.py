@@ -55,7 +55,7 @@ def connect(address: str, options: list[tuple[str, int]]) -> grpc.Channel:
 
 
 def is_closed(error: BaseException) -> bool:
-    """Whether a call came too late: the connection was closed by this process, in another thread."""
+    """Return whether a call came too late: the connection was closed by this process, in another thread."""
     return isinstance(error, ValueError) and _CLOSED.search(str(error)) is not None
 
 

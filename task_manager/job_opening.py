@@ -1,4 +1,4 @@
-"""From the first Deploy of a job to its runtime: the job is loaded and compared, and its store is opened."""
+"""The way from the first Deploy of a job to its runtime: the job is loaded and compared, and its store is opened."""
 
 from __future__ import annotations
 

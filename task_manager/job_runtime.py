@@ -1,4 +1,4 @@
-"""One deployed job on one task manager: its subtasks, where everything is, and the store they share."""
+"""The runtime of a deployed job on a task manager: its subtasks, where everything is, and the store they share."""
 
 from __future__ import annotations
 
@@ -322,7 +322,7 @@ class JobRuntime:
 
     @property
     def ended(self) -> bool:
-        """Whether every subtask here is in a final state."""
+        """Return whether every subtask here is in a final state."""
         return all(running.subtask.progress.state in FINAL_STATES for running in self._running.values())
 
     @property

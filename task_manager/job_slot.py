@@ -88,7 +88,7 @@ class JobSlot:
         return [] if runtime is None else runtime.rescaling.reports()
 
     def reports(self) -> list[control_pb2.SubtaskReport]:
-        """One report per subtask; sent with heartbeats."""
+        """Return a report for each subtask; heartbeats carry them."""
         runtime = self._runtime
         return [] if runtime is None else [report_to_proto(*item) for item in runtime.progress().items()]
 

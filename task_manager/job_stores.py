@@ -105,7 +105,7 @@ class JobStores:
 
     @property
     def checks(self) -> FileChecks | None:
-        """Of the files that the job was restored from; None: there are no checkpoints."""
+        """Return the checks of files that the job was restored from; None: there are no checkpoints."""
         return self._images.checks if isinstance(self._images, Images) else None
 
     @property
@@ -210,7 +210,7 @@ class JobStores:
         return self._images.standby_copies(self.checkpoint_store)
 
     def images_beside(self) -> Images | None:
-        """For images of checkpoints that the job makes; to be closed before the job's state. None: it makes none."""
+        """Return what takes images for checkpoints of the job; to be closed before its state. None: it makes none."""
         if self.checkpoint_store is None or not isinstance(self._images, Images):
             return None
         return self._images.beside(self.checkpoint_store)

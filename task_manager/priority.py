@@ -23,7 +23,7 @@ _THREADS = Path("/proc/self/task")
 
 
 class AnsweringPriority:
-    """One for each process; used in the thread that answers questions, but :meth:`begin_thread`."""
+    """The priority of a process's answers; used in the thread that answers questions, but :meth:`begin_thread`."""
 
     def __init__(self, steps: int) -> None:
         """``steps``: of niceness, by which other threads are below this one once many ask; 0: never."""
@@ -82,7 +82,7 @@ class AnsweringPriority:
             pass
 
     def _raise_others(self) -> bool:
-        """Whether that is allowed."""
+        """Return whether that is allowed."""
         try:
             while any([self._raise(each) for each in _thread_ids()]):
                 pass
@@ -95,7 +95,7 @@ class AnsweringPriority:
         return True
 
     def _raise(self, thread_id: int) -> bool:
-        """Whether the thread had been lowered.
+        """Return whether the thread had been lowered.
 
         Raises:
             PermissionError: nobody here can raise it.
@@ -114,7 +114,7 @@ def _thread_ids() -> list[int]:
 
 
 def _lower(thread_id: int, niceness: int) -> bool:
-    """Whether the thread (0: this one) had a higher priority than that."""
+    """Return whether the thread (0: this one) had a higher priority than that."""
     try:
         if os.getpriority(os.PRIO_PROCESS, thread_id) >= niceness:
             return False

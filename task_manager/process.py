@@ -1,4 +1,4 @@
-"""One task manager process: server, link to the control plane and metrics, from start to orderly end."""
+"""The task manager process: server, link to the control plane and metrics, from start to orderly end."""
 
 from __future__ import annotations
 

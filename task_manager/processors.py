@@ -1,4 +1,4 @@
-"""On which processors the threads run that work on rows: on all, or together on one while that has room.
+"""The processors that threads run on which work on rows: all, or one for all together while that has room.
 
 A small batch costs little work and many caches: what the last batch left in those of one processor is of no use to a
 thread that runs on another one. So threads that together take less than a third of a processor stay on one, each task
@@ -55,7 +55,7 @@ class Load:
     is_new: bool = False
 
     def mixed(self, before: Load) -> Load:
-        """With what was before: a single look may find a checkpoint, or none."""
+        """Return the load mixed with what was before: a single look may find a checkpoint, or none."""
         busy = {each: _mix(busy, before.busy.get(each, busy)) for each, busy in self.busy.items()}
         return Load(busy, _mix(self.rows, before.rows))
 

@@ -28,7 +28,7 @@ _ASK_AGAIN_S = 0.2
 
 
 class CheckpointCalls:
-    """One per job; called in the event loop."""
+    """The calls for a job's checkpoints; called in the event loop."""
 
     def __init__(self, job: RunningJob, task_managers: TaskManagers, background: Background) -> None:
         """``background`` waits before a call is repeated."""

@@ -29,7 +29,7 @@ class ConfirmedRecord(Record, Protocol):
 
 
 class CheckpointKeeping:
-    """One per job, for its ``Checkpointer``; all methods are called in the event loop.
+    """The keeping of a job's checkpoints, for its ``Checkpointer``; all methods are called in the event loop.
 
     Args:
         job: the job.
@@ -62,7 +62,7 @@ class CheckpointKeeping:
 
     @property
     def is_enabled(self) -> bool:
-        """Whether there is a checkpoint store."""
+        """Return whether there is a checkpoint store."""
         return self._store is not None
 
     @property

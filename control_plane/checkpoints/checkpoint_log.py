@@ -17,7 +17,7 @@ _DELIVERY_KINDS = {FailureKind.OUTAGE: "outage", FailureKind.PERMANENT: "refused
 
 
 class CheckpointLog:
-    """One per job; the checkpointer calls it."""
+    """The log of a job's checkpoints; the checkpointer calls it."""
 
     def __init__(self, name_of: NameOf) -> None:
         """``name_of``: what subtasks are called."""

@@ -14,7 +14,6 @@ import orjson
 from control_plane.checkpoints.checkpoint_calls import CheckpointCalls
 from control_plane.checkpoints.checkpoint_keeping import CheckpointKeeping, ConfirmedRecord
 from control_plane.checkpoints.checkpoint_log import CheckpointLog
-from control_plane.checkpoints.new_manifest import new_manifest
 from control_plane.checkpoints.restore_point import RestorePoint
 from control_plane.checkpoints.savepoint_paths import SavepointPathError, savepoint_uri
 from control_plane.checkpoints.savepoint_place import refused_place
@@ -47,7 +46,7 @@ _CALM_INTERVALS, _CALM_INTERVAL_MS_MAX = 5, 10_000
 
 
 class Checkpointer:
-    """One per job; all methods are called in the event loop."""
+    """The checkpointer of a job; all methods are called in the event loop."""
 
     def __init__(
         self,
@@ -116,7 +115,7 @@ class Checkpointer:
 
     @property
     def is_enabled(self) -> bool:
-        """Whether there is a checkpoint store."""
+        """Return whether there is a checkpoint store."""
         return self.kept.is_enabled
 
     @property
@@ -144,16 +143,16 @@ class Checkpointer:
 
     @property
     def is_settled(self) -> bool:
-        """Whether no manifest is being written."""
+        """Return whether no manifest is being written."""
         return self.machine.is_settled
 
     @property
     def is_anything_unsettled(self) -> bool:
-        """Whether a retired subtask has something to deliver."""
+        """Return whether a retired subtask has something to deliver."""
         return self.machine.is_anything_unsettled
 
     def unsettled_at(self, task_manager: str) -> bool:
-        """Whether subtasks that ended there have something to deliver."""
+        """Return whether subtasks that ended there have something to deliver."""
         return bool(self.machine.unsettled_at(task_manager))
 
     def restore_point(self) -> control_pb2.Restore | None:
@@ -287,9 +286,8 @@ class Checkpointer:
                 case model.Trigger():
                     self._background.spawn(self._trigger(action))
                 case model.Commit():
-                    self._background.spawn(
-                        self._commit(action, new_manifest(self._job, action, wall_ms(self._clock)))
-                    )
+                    manifest = self._job.manifest(action, wall_ms(self._clock))
+                    self._background.spawn(self._commit(action, manifest))
                 case model.NotifyEnd():
                     self._background.spawn(self._notify_end(action))
                 case model.FinalDone():

@@ -24,7 +24,7 @@ class _Restore:
 
 
 class RestoreLog:
-    """One per job; all methods are called in the event loop. Of a subtask that was not restored it knows nothing."""
+    """The restores of a job's subtasks that were restored; all methods are called in the event loop."""
 
     def __init__(self, generation: int) -> None:
         self._generation = generation

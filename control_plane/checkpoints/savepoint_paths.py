@@ -80,7 +80,7 @@ def _service(uri: SplitResult) -> str:
 
 
 def _is_local(uri: SplitResult) -> bool:
-    """As :func:`weir.checkpoints.opened_place.open_place` decides it."""
+    """Return whether a URI is local, as :func:`weir.checkpoints.opened_place.open_place` decides it."""
     return uri.scheme in ("", "file")
 
 

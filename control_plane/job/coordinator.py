@@ -59,7 +59,7 @@ class Drains(Protocol):
 
 
 class Coordinator:
-    """One per job; all methods are called in the event loop."""
+    """The coordinator of a job; all methods are called in the event loop."""
 
     def __init__(
         self,

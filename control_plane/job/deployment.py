@@ -59,7 +59,7 @@ class Rescales(Protocol):
 
 
 class Deployment:
-    """One per job; methods run in the event loop, as tasks of their own. What they meet comes back as events."""
+    """The deployment of a job; methods run in the event loop, as own tasks. What they meet comes back as events."""
 
     def __init__(
         self,

@@ -37,7 +37,7 @@ class Checkpoints(Protocol):
 
     @property
     def is_settled(self) -> bool:
-        """Whether no manifest is being written."""
+        """Return whether no manifest is being written."""
 
 
 def restart_policy(config: ControlPlaneConfig) -> RestartPolicy:
@@ -52,7 +52,7 @@ def restart_policy(config: ControlPlaneConfig) -> RestartPolicy:
 
 
 class Recovery:
-    """One per job; all methods are called in the event loop."""
+    """The recovery of a job; all methods are called in the event loop."""
 
     def __init__(
         self,

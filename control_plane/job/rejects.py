@@ -23,7 +23,7 @@ _JUDGED_STATES = (JobState.DEPLOYING, JobState.RUNNING, JobState.FINISHING)
 
 
 class JobRejects:
-    """Of one job; all methods are called in the event loop."""
+    """The rejects of a job; all methods are called in the event loop."""
 
     def __init__(self, config: ControlPlaneConfig, state: Callable[[], JobState], tell_job: TellJob) -> None:
         """``state``: returns where the job is."""
@@ -37,7 +37,7 @@ class JobRejects:
 
     @property
     def totals(self) -> list[Rejects]:
-        """Of each step that had something rejected."""
+        """Return the rejects of each step that had some."""
         return self._ledger.totals
 
     def reported(self, subtask: SubtaskId, report: control_pb2.SubtaskReport) -> None:
@@ -65,7 +65,7 @@ class JobRejects:
         self._ledger.begin_generation(keeps=keeps)
 
     def views(self) -> list[RejectedView]:
-        """For ``/status``."""
+        """Return the rejects for ``/status``."""
         return [
             RejectedView(
                 step=item.step,
@@ -81,7 +81,7 @@ class JobRejects:
         ]
 
     def summary(self) -> str:
-        """For the last line of a job; empty if nothing was rejected."""
+        """Return a text for the last line of a job; empty if nothing was rejected."""
         return "; ".join(item.told for item in self._ledger.totals)
 
 

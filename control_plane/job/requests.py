@@ -32,7 +32,7 @@ def subtask_locations(placement: Mapping[SubtaskId, str]) -> list[control_pb2.Su
 
 
 def routing_tables(tables: Iterable[RoutingTable]) -> list[control_pb2.RoutingTable]:
-    """All routing tables."""
+    """Return routing tables as messages."""
     return [
         control_pb2.RoutingTable(
             stage_index=table.stage_index,

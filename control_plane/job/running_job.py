@@ -14,9 +14,11 @@ from control_plane.rescale.state_locations import StateLocations
 from weir.config import StateStrategy
 from weir.dataflow.loading import LoadedJob
 from weir.plan.fingerprints import fingerprint_of
+from weir.plan.new_manifest import new_manifest
 from weir.plan.stages import physical_graph
 from weir.plan.state_horizons import with_horizons
 from weir.plan.stored_aggregates import with_layouts
+from weir.protocol.checkpoints.checkpoint_model import Commit
 from weir.protocol.checkpoints.manifest import Manifest
 from weir.protocol.database_run import run_of
 from weir.protocol.job.event_counts import NO_EVENTS
@@ -28,7 +30,7 @@ from weir.types import SubtaskId
 
 
 class RunningJob:
-    """One job; used in the event loop."""
+    """A job that runs; used in the event loop."""
 
     def __init__(
         self, job_module: str, job: LoadedJob, start: StartPoint, strategy: StateStrategy, *, restarts: bool
@@ -95,13 +97,13 @@ class RunningJob:
 
     @property
     def sources(self) -> frozenset[SubtaskId]:
-        """All source subtasks."""
+        """Return all source subtasks."""
         return frozenset(
             subtask for stage in self.graph.stages if stage.is_source for subtask in stage.subtasks()
         )
 
     def install(self, stage_index: int, subtask_indices: Iterable[int], table: RoutingTable | None) -> None:
-        """From now on a stage has these subtasks and this routing table."""
+        """Set the subtasks and the routing table that a stage has from now on."""
         self.graph = self.graph.with_subtasks(stage_index, subtask_indices)
         if table is not None:
             self.routing_tables[stage_index] = table
@@ -120,6 +122,23 @@ class RunningJob:
         if manifest is not None:
             # The savepoint from which it started has none.
             self.started_us = manifest.job_start_us or self.started_us
+
+    def manifest(self, action: Commit, created_ms: int) -> Manifest:
+        """Return what the checkpoint that is to be committed consists of; ``created_ms``: wall clock."""
+        return new_manifest(
+            self.graph,
+            self.routing_tables,
+            action.parts,
+            self.state_ids,
+            checkpoint_id=action.checkpoint_id,
+            fingerprint=self.identity.fingerprint,
+            generation=action.generation,
+            created_ms=created_ms,
+            job_start_us=self.started_us or 0,
+            events_before=self.events_before,
+            settled=action.settled,
+            is_savepoint=bool(action.path),
+        )
 
     def owner(self, stage_index: int, group: int) -> SubtaskId | None:
         """The subtask that owns a key group, by the routing table in force."""

@@ -77,7 +77,7 @@ def start_or_take_over(
 def continue_left(
     job: LoadedJob, uri: str, record: JobRecord, open_store: OpenStore = CheckpointStore.open
 ) -> tuple[StartPoint, ManifestStore] | JobState:
-    """As :func:`start_or_take_over`, in the place of a control plane that has just died: never begins anew.
+    """Go on in the place of a control plane that has just died; unlike :func:`start_or_take_over`, never begin anew.
 
     Returns:
         What the job goes on with; or how it has ended, where that is on record.

@@ -37,7 +37,7 @@ class Checkpoints(Protocol):
 
 
 class Takeover:
-    """One per job; all methods are called in the event loop."""
+    """The takeover of a job; all methods are called in the event loop."""
 
     def __init__(
         self,

@@ -99,7 +99,7 @@ class TaskManagerClient:
         return reply
 
     async def is_gone(self) -> bool:
-        """Whether nothing listens at the address any more; one that only does not answer in time is not gone."""
+        """Return whether nothing listens at the address any more; one that only does not answer in time is not gone."""
         try:
             await self._ask(self._stub.Status, control_pb2.StatusRequest(), _GONE_TIMEOUT_S)
         except WeirError as error:
@@ -187,7 +187,7 @@ class TaskManagerClient:
     def begin_query(
         self, request: control_pb2.QueryRequest, done: Callable[[control_pb2.QueryReply | None], None]
     ) -> Callable[[], None] | None:
-        """As :meth:`query`, without waiting: ``done`` gets the reply, or None if there is none.
+        """Begin a :meth:`query`, without waiting: ``done`` gets the reply, or None if there is none.
 
         Returns:
             What takes the question back, whereupon ``done`` is not called; None: it takes :meth:`query`.

@@ -22,7 +22,7 @@ _PAUSE_MS_MIN = 500
 
 
 class Leases:
-    """One per job; all methods are called in the event loop."""
+    """The leases of a job's task managers; all methods are called in the event loop."""
 
     def __init__(
         self,

@@ -55,7 +55,7 @@ class CallsPlace:
 
 
 class Reception:
-    """One per job; ``service`` calls it in the event loop."""
+    """The reception of what task managers send; ``service`` calls it in the event loop."""
 
     def __init__(
         self,

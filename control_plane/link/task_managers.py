@@ -31,7 +31,7 @@ async def job_at(connect: Connect, address: str) -> tuple[str, int, str] | None:
 
 
 class TaskManagers:
-    """One per process; ``Leases`` adds and removes, others look up and call."""
+    """The task managers that a process knows; ``Leases`` adds and removes, others look up and call."""
 
     def __init__(self, lease_timeout_ms: int, disk_hold_bytes: int = 0) -> None:
         self.membership = Membership(lease_timeout_ms)
@@ -56,7 +56,7 @@ class TaskManagers:
         return ", ".join(sorted(found))
 
     def members(self) -> list[Member]:
-        """All lease holders, by address."""
+        """Return all lease holders, by address."""
         return self.membership.members()
 
     def incarnations(self) -> dict[str, str]:
@@ -74,7 +74,7 @@ class TaskManagers:
         return self.clients[name]
 
     def is_registered(self, name: str) -> bool:
-        """Whether a task manager holds a lease."""
+        """Return whether a task manager holds a lease."""
         return name in self.clients
 
     def reachable(self, assignments: Iterable[Assignment]) -> dict[str, list[SubtaskId]]:
@@ -88,7 +88,7 @@ class TaskManagers:
     def by_task_manager(
         self, subtasks: Iterable[SubtaskId], placement: Mapping[SubtaskId, str]
     ) -> dict[str, list[SubtaskId]]:
-        """As :meth:`reachable`, for subtasks that are where ``placement`` says; others are left out."""
+        """Return :meth:`reachable` subtasks that are where ``placement`` says; others are left out."""
         return self.reachable(
             Assignment(subtask, placement[subtask]) for subtask in subtasks if subtask in placement
         )

@@ -22,7 +22,7 @@ _FORMAT_VERSION = 1
 
 @dataclass(frozen=True)
 class JobRecord:
-    """One job as it runs; all checkpoints are in the checkpoint store."""
+    """A job as it runs; all checkpoints are in the checkpoint store."""
 
     job_id: str
     fingerprint: str

@@ -33,11 +33,11 @@ class Checkpoints(Protocol):
 
     @property
     def is_anything_unsettled(self) -> bool:
-        """Whether a retired subtask has something to deliver that another control plane would not know of."""
+        """Return whether a retired subtask has something to deliver that another control plane would not know of."""
 
 
 class RecordWriter:
-    """One per job; all methods are called in the event loop."""
+    """The writer of a job's record; all methods are called in the event loop."""
 
     def __init__(
         self,
@@ -96,11 +96,11 @@ class RecordWriter:
 
     @property
     def has_begun(self) -> bool:
-        """See ``ports.Record``."""
+        """Return whether this process has written a record."""
         return self._has_begun
 
     async def saved(self) -> bool:
-        """See ``ports.Record``."""
+        """Wait until what is to be kept has been written, as ``ports.Record`` says."""
         await self._idle.wait()
         return self._is_written
 
@@ -184,7 +184,7 @@ class RecordWriter:
                 self._idle.set()
 
     async def _write_again(self) -> None:
-        """Until it could be written; whoever waits is told meanwhile that it could not."""
+        """Write until it could be done; whoever waits is told meanwhile that it could not."""
         while not (self._is_written or self._is_refused):
             await self._background.sleep(_WRITE_AGAIN_S)
             self.save()

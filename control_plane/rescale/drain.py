@@ -47,7 +47,7 @@ class Rescales(Protocol):
 
     @property
     def log(self) -> RescaleLog:
-        """All rescales."""
+        """Return the log of all rescales."""
 
     def request(
         self, stage_index: int, target: int | Collection[int] | None, avoid: Collection[str] = ()
@@ -58,7 +58,7 @@ class Rescales(Protocol):
         """Deploy the job anew for the sake of a source, or say why not."""
 
     def next_index(self, stage: Stage) -> int:
-        """One more than the highest subtask index that the stage ever had."""
+        """Return one more than the highest subtask index that the stage ever had."""
 
 
 class Checkpoints(Protocol):
@@ -66,17 +66,17 @@ class Checkpoints(Protocol):
 
     @property
     def is_enabled(self) -> bool:
-        """Whether there is a checkpoint store."""
+        """Return whether there is a checkpoint store."""
 
     def request(self) -> object:
         """Make a checkpoint now; returns its record, or why not."""
 
     def unsettled_at(self, task_manager: str) -> bool:
-        """Whether subtasks that ended there have something to deliver."""
+        """Return whether subtasks that ended there have something to deliver."""
 
 
 class Drainer:
-    """One per job; all methods are called in the event loop."""
+    """The drainer of a job; all methods are called in the event loop."""
 
     def __init__(
         self,

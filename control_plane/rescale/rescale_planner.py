@@ -24,7 +24,7 @@ from weir.types import SubtaskId
 
 
 class RescalePlanner:
-    """One per job; it changes nothing. All methods are called in the event loop."""
+    """The planner of a job's rescales; it changes nothing. All methods are called in the event loop."""
 
     def __init__(self, job: RunningJob, rescales: RescaleLog, task_managers: TaskManagers) -> None:
         self._job = job
@@ -88,7 +88,7 @@ class RescalePlanner:
         return "" if refusal is None else refusal.message
 
     def next_index(self, stage: Stage) -> int:
-        """One more than the highest subtask index that the stage ever had."""
+        """Return one more than the highest subtask index that the stage ever had."""
         return max(self._log.next_index(stage.index), max(stage.subtask_indices) + 1)
 
     def _facts(self, stage: Stage) -> StageFacts:

@@ -40,7 +40,7 @@ _ENDED_BADLY = (SubtaskStatus.FAILED, SubtaskStatus.LOST)
 
 
 class Rescaler:
-    """One per job; all methods are called in the event loop."""
+    """The rescaler of a job; all methods are called in the event loop."""
 
     def __init__(
         self,
@@ -170,7 +170,7 @@ class Rescaler:
         return self._avoided()
 
     def next_index(self, stage: Stage) -> int:
-        """One more than the highest subtask index that the stage ever had."""
+        """Return one more than the highest subtask index that the stage ever had."""
         return self._planner.next_index(stage)
 
     @property

@@ -21,7 +21,7 @@ _POLL_S = 0.02
 
 
 class SourceMoves:
-    """One per job; all methods are called in the event loop."""
+    """The moves of a job's sources; all methods are called in the event loop."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class SourceMoves:
         return rescale
 
     def look(self) -> None:
-        """See how far it is; called also before every new deployment, which has the new subtasks if it may."""
+        """Look how far it is; called also before every new deployment, which has the new subtasks if it may."""
         if self._moving is None:
             return
         rescale, made, generation = self._moving

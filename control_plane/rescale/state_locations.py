@@ -33,7 +33,7 @@ class StateLocations:
         return sorted(item for item, known in self._addresses.items() if known == address)
 
     def has_remote(self) -> bool:
-        """Whether the state of any group is not, or not completely, with its owner."""
+        """Return whether the state of any group is not, or not completely, with its owner."""
         return any(True for _ in self._remote())
 
     def remote_counts(self) -> Counter[int]:

@@ -73,7 +73,7 @@ class Moment:
 
 
 def line(moment: Moment, told: Collection[str] = ()) -> str:
-    """One line for a log; of steps that are ``told``, the first record that was rejected is not repeated."""
+    """Return a line for a log; of steps that are ``told``, the first record that was rejected is not repeated."""
     status = moment.status
     parts = [status.state.lower()]
     if status.headline.verdict in _TOLD:

@@ -62,7 +62,7 @@ class LoadWindows:
 
     @property
     def is_measured(self) -> bool:
-        """Whether there were looks enough, since the deployment began, to tell rates."""
+        """Return whether there were looks enough, since the deployment began, to tell rates."""
         return len(self._looks) > 1 and self._looks[-1].at_s - self._looks[0].at_s >= self._window_s / 2
 
     def take(self, at_s: float, generation: int, reports: Reports) -> None:

@@ -27,7 +27,7 @@ class _Entry:
 
 
 class Acknowledgements:
-    """One for each deployed job; several threads call it."""
+    """The acknowledgements of a deployed job; several threads call it."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Acknowledgements:
             self.gather(part.checkpoint_id, lambda: part, is_urgent=bool(part.failure))
 
     def gather(self, checkpoint_id: int, make: Callable[[], MadePart], *, is_urgent: bool = False) -> None:
-        """As :meth:`add`, of a part that is still to be made: one thread makes all of them. Returns at once.
+        """Add a part that is still to be made: one thread makes all of them. Returns at once.
 
         ``make`` raises nothing.
         """
@@ -84,7 +84,7 @@ class Acknowledgements:
                 self._send(parts)
 
     def _is_due(self) -> bool:
-        """Whether all are here, or one that lets others wait no longer, or another checkpoint has begun."""
+        """Return whether all are here, or one that lets others wait no longer, or another checkpoint has begun."""
         last = self._waiting[-1]
         return (
             last.is_urgent

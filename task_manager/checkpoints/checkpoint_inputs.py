@@ -24,7 +24,7 @@ _RECORDED_BYTES_MAX = 64 << 20
 
 
 class CheckpointInputs:
-    """See the module."""
+    """The inputs of one subtask while barriers of checkpoints come in."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class CheckpointInputs:
         return newest
 
     def overtake_waiting(self, checkpoints: Checkpoints) -> Step:
-        """After :meth:`overtake`: record all that waits before the missing barriers, and take those that wait.
+        """Record, after :meth:`overtake`, all that waits before the missing barriers, and take those that wait.
 
         Returns:
             What the last of these barriers, or of the ends of inputs among them, leads to.
@@ -181,7 +181,7 @@ class CheckpointInputs:
         checkpoints.fail(part.subtask, part.checkpoint_id, cause)
 
     def deliver_recorded(self, checkpoints: Checkpoints) -> None:
-        """All barriers are here: the part is complete."""
+        """Deliver the part with what was recorded: all barriers are here, and it is complete."""
         part, rows = self._part, self._recorded
         self.go_on()
         if part is not None:

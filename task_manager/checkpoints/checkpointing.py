@@ -60,7 +60,7 @@ _FOR_PEERS_CHECKPOINTS = 8
 
 
 class CheckpointParticipant:
-    """One per deployed job. Without a checkpoint store only the last parts are reported, for sinks to deliver."""
+    """The part of a deployed job in checkpoints. Without a store only last parts are reported, for sinks to deliver."""
 
     def __init__(
         self,

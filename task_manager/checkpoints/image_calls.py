@@ -22,7 +22,7 @@ COLLECT_TIMEOUT_S = 600.0
 
 
 class ImagePeers(Protocol):
-    """Other task managers, as checkpoints see them; calls wait for the answer."""
+    """The other task managers, as checkpoints see them; calls wait for the answer."""
 
     def take(self, address: str, checkpoint_id: int) -> str:
         """Note the store there as it is now; returns the image's id.
@@ -48,7 +48,7 @@ class ImageCalls:
         self._network = network
 
     def take(self, address: str, checkpoint_id: int) -> str:
-        """See :class:`ImagePeers`."""
+        """Ask a peer for an image, as :class:`ImagePeers` says."""
         request = control_pb2.TakeImageRequest(
             handshake=handshake_to_proto(self._identity), checkpoint_id=checkpoint_id
         )
@@ -59,7 +59,7 @@ class ImageCalls:
         return reply.image_id
 
     def collect(self, address: str, image_id: str) -> tuple[StoreImage, int]:
-        """See :class:`ImagePeers`."""
+        """Fetch an image from a peer, as :class:`ImagePeers` says."""
         request = control_pb2.CollectImageRequest(
             handshake=handshake_to_proto(self._identity), image_id=image_id
         )

@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 
 
 class RestoreListener:
-    """One per deployed job.
+    """The listener for the restores of a deployed job.
 
     It notes in each subtask's progress what the heartbeat, and with it ``/restores`` and the metrics, then tell. A
     restored subtask works from its start on; its restore ends when none of its state is in images of the checkpoint

@@ -1,4 +1,4 @@
-"""One image of the store for all subtasks of a task manager that come to a checkpoint at about the same time.
+"""The image of the store for all subtasks of a task manager that come to a checkpoint at about the same time.
 
 An image costs some 5 ms of CPU in several threads, whatever is in it: RocksDB writes its memory table out, tables are
 linked, small files copied and synced. So whoever is ready waits a moment for the subtasks that were there for the last
@@ -32,7 +32,7 @@ class Joining:
 
 
 class SharedImages:
-    """One for each deployed job; any thread may call it."""
+    """The images that a deployed job's subtasks share; any thread may call it."""
 
     def __init__(self, publisher: Publisher, takers: Executor, wait_s: float = _WAIT_S) -> None:
         """``takers`` runs what waits and takes the images; ``wait_s``: for the others, at most."""
@@ -94,7 +94,7 @@ class SharedImages:
                 joining.failed(error)
 
     def _is_due(self, checkpoint_id: int) -> bool:
-        """Whether all are here, somebody has to write, or nobody wants the image any more."""
+        """Return whether all are here, somebody has to write, or nobody wants the image any more."""
         if self._number != checkpoint_id or checkpoint_id <= self._ended_id:
             return True
         is_awaited = any(joining.hold.is_awaited for joining in self._joining[checkpoint_id])

@@ -30,7 +30,7 @@ class Channel(Protocol):
 
     @property
     def shares_memory(self) -> bool:
-        """Whether the consumer reads large batches where they lie: they are there as soon as they are sent."""
+        """Return whether the consumer reads large batches where they lie: they are there as soon as they are sent."""
 
     def send(self, element: Element, size_bytes: int | None = None) -> None:
         """Send one element after all earlier ones; never waits. The sender has looked at the gate before.
@@ -60,7 +60,7 @@ class Channel(Protocol):
 
 
 class LocalChannel:
-    """To a subtask of the same process: batches go by reference."""
+    """A channel to a subtask of the same process: batches go by reference."""
 
     def __init__(self, gate: CreditGate, inbox: Inbox, channel: ChannelId) -> None:
         self.gate = gate
@@ -83,7 +83,7 @@ class LocalChannel:
         self.gate.release(1, self._inbox.busy_share)
 
     def room_for_texts(self, rows: pa.RecordBatch, place: int, size_bytes: int) -> TextRoom | None:
-        """None: batches go by reference."""
+        """Return None: batches go by reference."""
         return None
 
     def flush(self) -> None:

@@ -54,7 +54,7 @@ class Wakeable(Protocol):
 
 
 class CreditGate:
-    """One sender's thread takes credit; the receiving side releases it from any thread."""
+    """The credit of a sender, whose thread takes it; the receiving side releases it from any thread."""
 
     def __init__(self, limits: ChannelLimits, sender: Wakeable, clock: Clock) -> None:
         #: Times of the whole channel.
@@ -75,12 +75,12 @@ class CreditGate:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is in flight: whatever comes next has credit, and no release will come."""
+        """Return whether nothing is in flight: whatever comes next has credit, and no release will come."""
         return not self._in_flight
 
     @property
     def idle(self) -> bool:
-        """Whether the receiver has nothing to do, or so little that waiting for more rows would not pay.
+        """Return whether the receiver has nothing to do, or so little that waiting for more rows would not pay.
 
         Credits come back gathered, so a few batches in flight may well be finished already.
         """
@@ -103,7 +103,7 @@ class CreditGate:
 
     @property
     def is_overdrawn(self) -> bool:
-        """Whether twice as much is in flight as may be: it went without credit, ahead of barriers."""
+        """Return whether twice as much is in flight as may be: it went without credit, ahead of barriers."""
         batches, limits = len(self._in_flight), self._limits
         if batches < 2:
             return False
@@ -139,11 +139,11 @@ class CreditGate:
         return max(1, self._limits.bytes_max // 2)
 
     def has_room(self, size_bytes: int) -> bool:
-        """Whether a batch of this size keeps the byte bound; anything fits when the receiver is idle."""
+        """Return whether a batch of this size keeps the byte bound; anything fits when the receiver is idle."""
         return not self._in_flight or self._bytes + size_bytes <= self._limits.bytes_max
 
     def lets_pass(self, rows: int, size_bytes: int) -> bool:
-        """Whether a batch may be sent as it is and at once: the receiver is idle, and every bound holds.
+        """Return whether a batch may be sent as it is and at once: the receiver is idle, and every bound holds.
 
         One call for what :attr:`idle`, :attr:`rows_free`, :attr:`batch_bytes_max` and :meth:`has_room` say.
         """

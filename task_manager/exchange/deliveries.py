@@ -23,7 +23,7 @@ GONE = Idle()
 
 @dataclass(slots=True)
 class Delivery:
-    """One element in an inbox. The consumer calls ``release`` once, when it has finished with it.
+    """An element in an inbox. The consumer calls ``release`` once, when it has finished with it.
 
     Nothing else changes it, but that the consumer takes rows out before it releases them (:data:`GONE`).
     """

@@ -12,7 +12,7 @@ from weir.rows.block import Block
 
 
 class DividedBlock:
-    """One block, divided among the consumers of one edge; valid as long as the edge's routing table holds.
+    """A block, divided among the consumers of one edge; valid as long as the edge's routing table holds.
 
     Used by the sending subtask's thread.
     """

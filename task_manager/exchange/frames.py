@@ -182,7 +182,7 @@ class FrameDecoder:
         self._as_bytes: pa.Schema | None = None
 
     def decode(self, frame: data_pb2.ChannelFrame, body: pa.Buffer | None = None) -> Element:
-        """One element from one frame.
+        """Return the element of a frame.
 
         Raises:
             HandshakeError: the frame is not valid Arrow, or comes before its schema.
@@ -205,7 +205,7 @@ class FrameDecoder:
     def decode_batch(
         self, body: pa.Buffer | None, arrow_schema: bytes = b"", *, is_shared: bool = False
     ) -> pa.RecordBatch:
-        """One batch from the body of its frame.
+        """Return the batch of a frame's body.
 
         Args:
             body: it lives as long as the batch.

@@ -65,7 +65,7 @@ _TRICKLE = Bound(less_below=0.05, more_above=0.075, wait_s_max=0.1)
 
 
 class Gathering:
-    """One for all subtasks of a job on a task manager; each of their threads may call it."""
+    """The gathering of all subtasks of a job on a task manager; each of their threads may call it."""
 
     def __init__(
         self,
@@ -108,11 +108,11 @@ class Gathering:
 
     @property
     def has_marked_waves(self) -> bool:
-        """Whether many rows travel in waves."""
+        """Return whether many rows travel in waves."""
         return self._many > 0
 
     def marked_turn_us(self, rows_per_s: float) -> int:
-        """As :meth:`turn_us`, of moments at each of which sources make a watermark: the end of a wave.
+        """Return the :meth:`turn_us` of moments at each of which sources make a watermark: the end of a wave.
 
         Only as far apart as batches are small then.
         """

@@ -87,17 +87,17 @@ class Inbox:
 
     @property
     def is_lent(self) -> bool:
-        """Whether the consumer is the one to read from a link."""
+        """Return whether the consumer is the one to read from a link."""
         return self._lender is not None
 
     @property
     def is_woken(self) -> bool:
-        """Whether somebody called :meth:`wake`, and the consumer has not heard of it."""
+        """Return whether somebody called :meth:`wake`, and the consumer has not heard of it."""
         return self._woken
 
     @property
     def has_gathered(self) -> bool:
-        """Whether there is something left of what had gathered, which the consumer takes without waiting."""
+        """Return whether there is something left of what had gathered, which the consumer takes without waiting."""
         return bool(self._elements) and self._gathered > 0
 
     def put(self, delivery: Delivery) -> None:

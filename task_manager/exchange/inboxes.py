@@ -13,7 +13,7 @@ from weir.types import ChannelId, SubtaskId
 
 
 class Inboxes:
-    """One for each deployed job; producers' threads find inboxes while deployments add them."""
+    """The inboxes of a deployed job; producers' threads find them while deployments add some."""
 
     def __init__(self, address: str, topology: Topology) -> None:
         """``address`` is this task manager's, for messages; ``topology`` is replaced when a stage is rescaled."""

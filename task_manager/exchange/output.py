@@ -73,7 +73,7 @@ class Output:
         self._emit(self._main, Block(batch), 0, batch.num_rows, batch.num_rows)
 
     def emit_block(self, block: Block, start: int, stop: int, rows: int) -> None:
-        """As :meth:`emit`, of rows of a block; the end of the block is not part of it.
+        """Emit rows of a block, as :meth:`emit`; the end of the block is not part of it.
 
         Args:
             block: of which rows are due.
@@ -95,7 +95,7 @@ class Output:
         return self._main[0].edge.key_columns
 
     def emit_side(self, output: str, batch: pa.RecordBatch) -> None:
-        """As :meth:`emit`, on the edges of a side output."""
+        """Emit a batch, as :meth:`emit`, on the edges of a side output."""
         self._emit(self._sides[output], Block(batch), 0, batch.num_rows, batch.num_rows)
 
     def _emit(self, edges: Sequence[OutputEdge], block: Block, start: int, stop: int, rows: int) -> None:
@@ -122,7 +122,7 @@ class Output:
         self.pump()
 
     def tell_sides(self, sides: Collection[str], element: Watermark | Idle) -> None:
-        """As :meth:`broadcast`, on the channels of these side outputs only."""
+        """Send a control element, as :meth:`broadcast`, on the channels of these side outputs only."""
         for edge in self._edges:
             if edge.edge.output in sides:
                 edge.tell(element)
@@ -188,7 +188,7 @@ class Output:
                 writer.channel.close()
 
     def has_room(self) -> bool:
-        """Whether rows may come without that they wait; sends what has credit by now."""
+        """Return whether rows may come without that they wait; sends what has credit by now."""
         if self.is_over:
             self._send()
         return not self.is_over

@@ -31,7 +31,7 @@ _RELIEVED_BATCHES = 64
 
 
 class OutputEdge:
-    """All channels from one subtask to one consumer stage, by the consumer's subtask index."""
+    """The channels from one subtask to one consumer stage, by the consumer's subtask index."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class OutputEdge:
         self._divided: DividedBlock | None = None
 
     def holds_up(self) -> bool:
-        """Whether so many rows wait for credit that no more should be added; asked after :meth:`pump`."""
+        """Return whether so many rows wait for credit that no more should be added; asked after :meth:`pump`."""
         for writer in self.writers:
             if writer.holds_up:
                 self._relieved = _RELIEVED_BATCHES
@@ -69,7 +69,7 @@ class OutputEdge:
         return False
 
     def _may_combine(self, rows: int) -> bool:
-        """Whether rows of hot keys among so many are to be looked for, because a consumer cannot keep up."""
+        """Return whether rows of hot keys among so many are to be looked for, because a consumer cannot keep up."""
         if self._combiner is None or self._relieved == 0:
             return False
         self._relieved -= 1
@@ -156,7 +156,7 @@ class OutputEdge:
 
     @property
     def divides_late(self) -> bool:
-        """Whether a column that comes late is read as it is divided: it is none of the key, and all are sent."""
+        """Return whether a column that comes late is read as it is divided: it is none of the key, and all are sent."""
         return self.edge.exchange is Exchange.HASH and not self.edge.is_narrowed
 
     @property
@@ -257,7 +257,7 @@ class OutputEdge:
             self.tell(EndOfStream())
 
     def _put_in_order(self) -> None:
-        """Those to other processes first: their rows have the longer way. Otherwise by consumer index."""
+        """Put those to other processes first: their rows have the longer way. Otherwise they are by consumer index."""
         self._in_order = sorted(self._writers)
         self._in_order.sort(key=lambda index: not self._writers[index].channel.is_remote)
         #: In the order in which they are pumped.
@@ -278,6 +278,6 @@ class OutputEdge:
     def _room_for_texts(
         self, index: int, rows: pa.RecordBatch, place: int, size_bytes: int
     ) -> TextRoom | None:
-        """See ``channels.Channel``; ``index``: of the consumer."""
+        """Return room for texts, as ``channels.Channel`` says; ``index`` is the consumer's."""
         writer = self._writers.get(index)
         return None if writer is None else writer.channel.room_for_texts(rows, place, size_bytes)

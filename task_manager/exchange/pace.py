@@ -132,13 +132,13 @@ class Pace:
 
     @property
     def _marked_wave_s(self) -> float:
-        """As :attr:`wave_s`, of waves of many rows; 0: there are none, or rows are a trickle that has its own."""
+        """Return the :attr:`wave_s` of waves of many rows; 0: there are none, or rows are a trickle with its own."""
         if self._gathering is None or self._gathering.wave_s(self._rows_per_s) > 0:
             return 0.0
         return self._gathering.marked_wave_s(self._rows_mean, self._rows_per_s)
 
     def saw_wave(self, *, whole: bool) -> None:
-        """All of a wave came before :attr:`wave_s` was over, or not: then something may not come with each one."""
+        """Note whether all of a wave came before :attr:`wave_s` was over; if not, something may come with some only."""
         self._wave_s_max = float("inf") if whole else max(self.wave_s / 2, _WAVE_S_MIN)
 
     def turn_s(self, now_s: float, now_us: int) -> float:

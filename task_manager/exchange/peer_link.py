@@ -93,7 +93,7 @@ class PeerLink:
 
     @property
     def is_broken(self) -> bool:
-        """Whether the connection has ended: channels need another link."""
+        """Return whether the connection has ended: channels need another link."""
         return self._error is not None
 
     def open(self, channel: ChannelId, gate: CreditGate, message_bytes_max: int) -> RemoteChannel:
@@ -322,7 +322,7 @@ class RemoteChannel:
 
     @property
     def shares_memory(self) -> bool:
-        """See ``channels.Channel``."""
+        """Return whether rows go through shared memory."""
         return self._link.memory is not None
 
     def send(self, element: Element, size_bytes: int | None = None) -> None:

@@ -27,7 +27,7 @@ Stub = TypeVar("Stub")
 
 
 class PeerNetwork:
-    """One for each deployed job; any thread may call it."""
+    """The network of a deployed job; any thread may call it."""
 
     def __init__(
         self,

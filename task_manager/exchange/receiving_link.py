@@ -37,7 +37,7 @@ _PLAIN_HEADS_MAX = 1 << 16
 
 @dataclass(slots=True)
 class _Receiving:
-    """One open channel."""
+    """A channel that is open."""
 
     channel: ChannelId
     inbox: Inbox
@@ -45,7 +45,7 @@ class _Receiving:
 
 
 class ReceivingLink:
-    """One thread receives; consumers give credits back, or another thread does where that would have to wait."""
+    """A link that one thread receives on; consumers give credits back, or another thread where that has to wait."""
 
     def __init__(
         self,
@@ -207,7 +207,7 @@ class ReceivingLink:
                 self._condition.notify()
 
     def _is_busy(self, number: int) -> bool:
-        """Whether the consumer of a channel may soon be waited for."""
+        """Return whether the consumer of a channel may soon be waited for."""
         receiving = self._channels.get(number)
         return receiving is not None and receiving.inbox.busy_share >= _FEW_BUSY_SHARE
 

@@ -113,7 +113,7 @@ def _dial_locally(name: str, timeout_s: float) -> socket.socket | None:
 
 
 def is_local(connected: socket.socket) -> bool:
-    """Whether the other end is surely on this machine."""
+    """Return whether the other end is surely on this machine."""
     is_unix = sys.platform == "linux" and connected.family == socket.AF_UNIX
     return is_unix and not isinstance(connected, TunnelSocket)
 
@@ -218,7 +218,7 @@ class FrameReader:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was read that was not taken."""
+        """Return whether nothing was read that was not taken."""
         return self._begin == self._end
 
     def read_some(self, wait_s: float) -> bool:
@@ -242,7 +242,7 @@ class FrameReader:
         return read > 0
 
     def take_whole(self) -> tuple[bytes, pa.Buffer | None] | None:
-        """As :meth:`read`, of a frame that was read; None: the next one is not all here. Never waits.
+        """Return a frame that was read, as :meth:`read`; None: the next one is not all here. Never waits.
 
         Raises:
             HandshakeError: the frame is too large.

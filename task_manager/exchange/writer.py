@@ -87,7 +87,7 @@ class ChannelWriter:
 
     @property
     def is_full(self) -> bool:
-        """Whether a whole batch waits for credit, or rows have done so for long: the subtask must not add more.
+        """Return whether a whole batch waits for credit, or rows have done so for long: the subtask must not add more.
 
         Without the second, a slow receiver of small batches would let whole batches gather in front of every channel,
         and watermarks and barriers with them.
@@ -99,7 +99,7 @@ class ChannelWriter:
 
     @property
     def holds_up(self) -> bool:
-        """Whether the subtask must not add more: it is full, or as many rows wait as may be in flight besides.
+        """Return whether the subtask must not add more: it is full, or as many rows wait as may be in flight besides.
 
         Also as long as barriers have taken far more rows along than the receiver has credit for: it may take none for
         long, and each checkpoint would hand it more.
@@ -141,12 +141,12 @@ class ChannelWriter:
 
     @property
     def is_empty(self) -> bool:
-        """Whether everything was sent."""
+        """Return whether everything was sent."""
         return not self._pending
 
     @property
     def has_ended(self) -> bool:
-        """Whether the end of the stream was queued, or sent: nothing can follow."""
+        """Return whether the end of the stream was queued, or sent: nothing can follow."""
         return self._ended
 
     def add(self, element: Element, size_bytes: int | None = None) -> None:

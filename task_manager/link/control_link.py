@@ -92,7 +92,7 @@ class ControlLink:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether this process was told to stop at once."""
+        """Return whether this process was told to stop at once."""
         return self._stopped
 
     def drain(self) -> None:
@@ -243,7 +243,7 @@ class ControlLink:
         return reply
 
     def _note_calm(self, request: control_pb2.HeartbeatRequest) -> None:
-        """Whether the job runs and nothing happens but rows, and whether not even rows came or wait."""
+        """Note whether the job runs and nothing happens but rows, and whether not even rows came or wait."""
         reports = request.subtasks
         reported = tuple((it.records_in, it.records_out, it.records_rejected) for it in reports)
         is_running = all(
@@ -330,7 +330,7 @@ class ControlLink:
         return runtime, reply
 
     def _is_late(self, error: grpc.RpcError, until_s: float) -> bool:
-        """Whether a control plane is there and only slow, and may be waited for until a monotonic second."""
+        """Return whether a control plane is there and only slow, and may be waited for until a monotonic second."""
         return error.code() is grpc.StatusCode.DEADLINE_EXCEEDED and self._clock.monotonic_s() < until_s
 
     def _gone(self, patience_s: float, last_answer: str = "") -> WeirError:

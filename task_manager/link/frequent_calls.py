@@ -25,16 +25,16 @@ class LateError(grpc.RpcError):
     """No answer came in time, as a call over gRPC tells it."""
 
     def code(self) -> grpc.StatusCode:
-        """As a call of gRPC."""
+        """Return the status code, as a call of gRPC does."""
         return grpc.StatusCode.DEADLINE_EXCEEDED
 
     def details(self) -> str:
-        """As a call of gRPC."""
+        """Return the details, as a call of gRPC does."""
         return "it did not answer in time"
 
 
 class FrequentCalls:
-    """To one control plane; any thread calls, and blocks meanwhile; those that call at once have a connection each."""
+    """Calls to one control plane; any thread calls, and blocks meanwhile; callers at once have a connection each."""
 
     def __init__(self, place: Address, greeting: bytes) -> None:
         """Connect nothing yet; ``greeting`` is what each connection begins with."""

@@ -16,7 +16,7 @@ class LinkedJob(Protocol):
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing here needs a control plane any more."""
+        """Return whether nothing here needs a control plane any more."""
 
     @property
     def waits_for(self) -> str:
@@ -27,7 +27,7 @@ class LinkedJob(Protocol):
 
 
 class LinkedServer(Protocol):
-    """This task manager, as the link sees it; implemented by ``job_slot.JobSlot``."""
+    """The task manager, as the link sees it; implemented by ``job_slot.JobSlot``."""
 
     address: str
     incarnation: str
@@ -39,7 +39,7 @@ class LinkedServer(Protocol):
         """The deployed job, if any."""
 
     def reports(self) -> list[control_pb2.SubtaskReport]:
-        """One report for each subtask."""
+        """Return a report for each subtask."""
 
     def ownership_reports(self) -> list[control_pb2.OwnershipReport]:
         """What owners here have of the latest rescale."""

@@ -72,7 +72,7 @@ class RescaleReports(Protocol):
         """Send these groups (with their new epochs) to the subtask of that index."""
 
     def owned(self, version: int, groups: Iterable[int], location: str) -> None:
-        """These groups were taken over, with their state at ``location``."""
+        """Report groups that were taken over, with their state at ``location``."""
 
 
 class Ownership:
@@ -106,7 +106,7 @@ class Ownership:
 
     @property
     def has_parked_rows(self) -> bool:
-        """Whether rows wait for their groups."""
+        """Return whether rows wait for their groups."""
         return bool(self._parked)
 
     @property
@@ -116,7 +116,7 @@ class Ownership:
 
     @property
     def holds_watermark(self) -> bool:
-        """Whether the watermark stands still: rows that it would pass wait here, or at the new owners of groups.
+        """Return whether the watermark stands still: rows that it would pass wait here, or at the new owners of groups.
 
         In a job that brings rows into the order of time they may also wait at the old owners of groups that are to
         come here: behind the watermark each of them would find its timers due.
@@ -127,12 +127,12 @@ class Ownership:
 
     @property
     def may_finish(self) -> bool:
-        """Whether the subtask may end, as far as its groups are concerned."""
+        """Return whether the subtask may end, as far as its groups are concerned."""
         return self._machine.may_finish
 
     @property
     def may_park(self) -> bool:
-        """Whether rows that come now may have to wait: those of different inputs must not be joined."""
+        """Return whether rows that come now may have to wait: those of different inputs must not be joined."""
         return self._machine.is_moving or bool(self._parked)
 
     def admit(self, rows: InputRows, shown_ms: int) -> pa.RecordBatch | None:

@@ -176,7 +176,7 @@ class SubtaskGroupState:
         return CachedChanges([part for part in entries if part], sorted({*changed, *anew}), anew)
 
     def _good_copies(self, version: int, groups: Iterable[int]) -> tuple[int, ...]:
-        """Those of these groups of which the new owner has a copy that lacks only what the tables know of."""
+        """Return those of these groups of which the new owner has a copy that lacks only what the tables know of."""
         good = set(self._copies.taken(version, groups))
         for table in self._tables:
             good.intersection_update(table.good_copies(good))

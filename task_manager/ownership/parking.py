@@ -74,7 +74,7 @@ class ParkedRows:
         self._bytes = 0.0
 
     def __bool__(self) -> bool:
-        """Whether rows wait."""
+        """Return whether rows wait."""
         return bool(self._inputs)
 
     @property

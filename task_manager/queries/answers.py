@@ -44,7 +44,7 @@ MOVED = 421
 
 
 class Answers:
-    """One for each job here."""
+    """The answers of a job here."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class Answers:
             self._slots.release()
 
     def quick(self, question: Question, state_id: int) -> tuple[int, dict[str, Any], int] | None:
-        """As :meth:`answer`, without waiting and without the subtask's thread: of a key whose cells are cached.
+        """Answer without waiting and without the subtask's thread, for a key whose cells are cached.
 
         None: it takes :meth:`answer`. Called by the loop of the question server, which nothing may hold up.
 
@@ -173,7 +173,7 @@ class Answers:
     def _latest_copied(
         self, asked: AskedState, question: Question, state_id: int, check: Callable[[], None]
     ) -> tuple[int, dict[str, Any], int]:
-        """One key that has much, or in several states: read outside its owner's thread."""
+        """Answer for one key that has much, or in several states: read outside its owner's thread."""
         assert question.key is not None
         group = asked.group_of(asked.keys.encode(question.key))
         for running in self._here(question):
@@ -191,7 +191,7 @@ class Answers:
         return _moved(group)
 
     def _numbers(self, asked: AskedState, state_id: int) -> list[int]:
-        """Of all states that are read."""
+        """Return the numbers of all states that are read."""
         return [state_id, *(self._state_ids[name] for name in asked.format.others)]
 
     def _here(self, question: Question) -> list[RunningSubtask]:

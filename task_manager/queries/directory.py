@@ -51,16 +51,16 @@ class FetchedDirectory:
 
     @property
     def generation(self) -> int:
-        """See ``Directory``."""
+        """Return the generation of the job that is known; 0: none is."""
         return int(self._view.get("generation", 0))
 
     @property
     def away_s(self) -> float:
-        """See ``Directory``."""
+        """Return for how many seconds the control plane has been away."""
         return 0.0 if self._away_since_s is None else self._clock.monotonic_s() - self._away_since_s
 
     async def refresh(self, *, is_wrong: bool) -> None:
-        """See ``Directory``."""
+        """Fetch what the control plane knows of the job, as ``Directory`` says."""
         identity = self._identity()
         is_other = identity is not None and identity.generation != self.generation
         age_s = self._clock.monotonic_s() - self._fetched_s
@@ -84,35 +84,35 @@ class FetchedDirectory:
             self._fetched_s = self._clock.monotonic_s()
 
     def check(self) -> None:
-        """See ``Directory``."""
+        """Check that the job is known and that its state allows questions."""
         if not self._view:
             raise QueryError(503, "this task manager does not know the job yet: try again")
         check_job(JobState(self._view["state"]))
 
     def stage_of(self, step: str) -> int:
-        """See ``Directory``."""
+        """Return the stage that has a step."""
         steps = self._view["steps"]
         if step not in steps:
             raise refused_step(step, self.known())
         return int(steps[step])
 
     def known(self) -> Mapping[str, Sequence[str]]:
-        """See ``Directory``."""
+        """Return what can be asked, as ``Directory`` says."""
         known: Mapping[str, Sequence[str]] = self._view["known"]
         return known
 
     def routing_version(self, stage_index: int) -> int:
-        """See ``Directory``."""
+        """Return the version of a stage's routing table."""
         return int(self._table(stage_index)["version"])
 
     def likely_group(self, question: Question, stage_index: int) -> int | None:
-        """See ``Directory``."""
+        """Return the key group of a question's key, as ``Directory`` says."""
         assert question.key is not None
         kind: KeyKind | None = self._view["key_kinds"].get(question.step)
         return likely_group(kind, question.key, len(self._table(stage_index)["owners"]))
 
     def address(self, stage_index: int, group: int) -> str:
-        """See ``Directory``."""
+        """Return the address of a group's owner, as ``Directory`` says."""
         table = self._table(stage_index)
         address: str = table["addresses"][table["owners"][group]]
         if not address:
@@ -120,7 +120,7 @@ class FetchedDirectory:
         return address
 
     def owners(self, stage_index: int) -> tuple[list[str], int]:
-        """See ``Directory``."""
+        """Return the owners of a stage, and how many groups there are."""
         groups = len(self._table(stage_index)["owners"])
         return sorted({self.address(stage_index, group) for group in range(groups)}), groups
 
@@ -131,7 +131,7 @@ class FetchedDirectory:
         return table
 
     def latest_checkpoint(self) -> tuple[int, str]:
-        """See ``Directory``."""
+        """Return the latest checkpoint, as ``Directory`` says."""
         found = self._view["checkpoint"]
         if found is None:
             # The first one may just have been made.
@@ -140,7 +140,7 @@ class FetchedDirectory:
         return found[0], found[1]
 
     async def call(self, address: str, question: Question, manifest_path: str) -> Reply:
-        """See ``Directory``."""
+        """Ask a task manager, as ``Directory`` says."""
         identity = self._identity()
         if identity is None:
             raise QueryError(503, "no job is deployed here: try again")
@@ -159,7 +159,7 @@ class FetchedDirectory:
 
     @property
     def is_fresh(self) -> bool:
-        """See ``Directory``."""
+        """Return whether what was fetched is fresh, as ``Directory`` says."""
         identity = self._identity()
         if identity is None or identity.generation != self.generation or self._away_since_s is not None:
             return False
@@ -168,7 +168,7 @@ class FetchedDirectory:
     def begin_call(
         self, address: str, question: Question, done: Callable[[Reply | None], None]
     ) -> Callable[[], None] | None:
-        """See ``Directory``."""
+        """Begin a call, as ``Directory`` says."""
         identity, link = self._identity(), self._links.get(address)
         if identity is None or link is None:
             return None

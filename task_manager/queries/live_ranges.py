@@ -48,15 +48,15 @@ class LiveRange(StoredReading):
 
     @property
     def groups(self) -> list[int]:
-        """All key groups that are here, ascending."""
+        """Return all key groups that are here, ascending."""
         return sorted(self._parts)
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """See ``StateReading``; for few keys."""
+        """Return the values of keys; for few keys."""
         return [next((data for _, data in self.scan(key, key + b"\0")), None) for key in keys]
 
     def scan(self, start: bytes, stop: bytes, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
-        """See ``RangeReading``."""
+        """Yield the entries of a range, as ``RangeReading`` says."""
         group, state_id = int.from_bytes(start[:2], "big"), int.from_bytes(start[2:4], "big")
         part = self._parts[group]
         changes = self._changes.get((group, state_id))
@@ -70,7 +70,7 @@ class LiveRange(StoredReading):
         return overlaid(below, within, reverse) if within else below
 
     def cut_ms(self, group: int, state_id: int, retention_ms: int) -> int:
-        """See ``RangeReading``."""
+        """Return the time before which nothing is there any more."""
         return self._state(group, state_id).cuts_ms[group]
 
     def bounds_of(
@@ -86,29 +86,29 @@ class LiveRange(StoredReading):
         return PaneBounds(max(first_ms, gone_ms + 1), last_ms, int(state.fired_ms[group]))
 
     def fired_ms(self, group: int, state_id: int, cell_count: int, *, by_now: bool) -> int:
-        """See ``RangeReading``: of the table, which goes on, or of the copy."""
+        """Return up to where windows have fired: in the table, which goes on, or in the copy."""
         state = self._state(group, state_id)
         assert isinstance(state.table, WindowTable), "the state is one of windows"
         assert state.fired_ms is not None, "the state is one of windows"
         return int(state.table.places_ms[group] if by_now else state.fired_ms[group])
 
     def ends_by_time(self, group: int, state_id: int, cell_count: int) -> bool:
-        """See ``RangeReading``."""
+        """Return whether a group's place is marked, as ``RangeReading`` says."""
         state = self._state(group, state_id)
         assert state.unmarked is not None, "the state is one of windows"
         return not state.unmarked[group]
 
     def is_expired(self, stamp: int) -> bool:
-        """See ``RangeReading``."""
+        """Return whether a value has expired."""
         return self._is_expired(stamp)
 
     def watermark_of(self, group: int) -> int:
-        """See ``RangeReading``."""
+        """Return the watermark of a group when its part was taken."""
         watermark_ms = self._parts[group].watermark_ms
         return UNDATED if watermark_ms is None else watermark_ms
 
     def number_of(self, state: str) -> int:
-        """See ``RangeReading``."""
+        """Return the id of a state by its name."""
         return self._state_ids[state]
 
     def gone_group(self) -> int | None:

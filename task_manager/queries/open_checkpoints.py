@@ -19,7 +19,7 @@ IDLE_S = 60.0
 
 
 class OpenCheckpoints:
-    """Those of one job on one task manager. Methods may be called from any thread."""
+    """The checkpoints that are open, of one job on one task manager. Methods may be called from any thread."""
 
     def __init__(
         self,

@@ -55,7 +55,7 @@ def ask_owner(running: RunningSubtask, work: Callable[[], _Found]) -> _Found | N
 
 
 def owns(running: RunningSubtask, group: int) -> bool:
-    """Whether a subtask owns a key group; any thread may call it."""
+    """Return whether a subtask owns a key group; any thread may call it."""
     return running.group_state is not None and running.group_state.backend.ownership.owns(group)
 
 
@@ -75,7 +75,7 @@ def wait_for_store(check: Callable[[], None], why_away: str) -> None:
 def look(
     running: RunningSubtask, asked: AskedState, question: Question, state_id: int, group: int, clock: Clock
 ) -> tuple[Any, dict[str, Any]] | None:
-    """In the subtask's thread: what was read, and of which moment that is."""
+    """Read in the subtask's thread: returns what was read, and of which moment that is."""
     table = next((table for table in running.chain.tables if table.state_id == state_id), None)
     if not owns(running, group) or (isinstance(table, BroadcastTable) and not table.is_whole):
         return None

@@ -32,7 +32,7 @@ Entries = list[tuple[bytes, bytes | None]]
 
 @dataclass(frozen=True)
 class StateCopy:
-    """One state of one subtask."""
+    """A copy of a state of one subtask."""
 
     #: Goes on; what its ``rearranged`` was when this was copied.
     table: StateTable

@@ -56,7 +56,7 @@ def part_bytes_max(
 
 
 def needs_round(changed_bytes: int, before_bytes: int) -> bool:
-    """Whether what changed since a round, in which so many bytes had changed, should be sent ahead, too.
+    """Return whether what changed since a round, in which so many bytes had changed, should be sent ahead, too.
 
     Without it rows of the groups would wait at the handover until all of it is sent; but where as much changes as can
     be sent meanwhile, another round changes nothing. ``before_bytes``: of the round before.

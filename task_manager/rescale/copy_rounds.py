@@ -135,7 +135,7 @@ class GroupsCopy:
     # --- parts of a round ---
 
     def _owned(self, groups: Sequence[int]) -> list[int]:
-        """Those of these groups that are still here: a command may come late."""
+        """Return those of these groups that are still here: a command may come late."""
         epochs = self._state.backend.ownership.epochs()
         return [group for group in groups if group in epochs]
 

@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 class Fetching:
-    """One for each deployed job; any thread may call it."""
+    """The fetching of a deployed job; any thread may call it."""
 
     def __init__(
         self,

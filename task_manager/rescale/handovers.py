@@ -38,7 +38,7 @@ class _Handover:
 
 
 class Handovers:
-    """One for each deployed job; called by subtasks' threads."""
+    """The handovers of a deployed job; called by subtasks' threads."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class Handovers:
             self._failed(handover, WeirError(f"handing over key groups to {handover.target} failed: {error}"))
 
     def _hand_over_here(self, handover: _Handover) -> None:
-        """Both subtasks share the store."""
+        """Hand over to a subtask that shares the store."""
         target = self._subtasks.get(handover.target)
         for location, groups in handover.by_location().items():
             event = HandoverReceived(handover.version, groups, location)

@@ -11,7 +11,7 @@ from weir.types import SubtaskId
 
 
 class OwnershipReports:
-    """One for each deployed job; any thread may call it."""
+    """The reports of a deployed job's ownership; any thread may call it."""
 
     def __init__(self, address: str, on_change: Callable[[], None]) -> None:
         """``address`` is this task manager's; ``on_change``: there is something to report."""

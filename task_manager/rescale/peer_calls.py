@@ -36,7 +36,7 @@ class PeerCalls:
         on_failure: Callable[[WeirError], None],
         offer: RelinkOffer | None = None,
     ) -> None:
-        """See ``ports.Peers``."""
+        """Hand groups over to a peer, as ``ports.Peers`` says."""
         request = control_pb2.HandOverRequest(
             handshake=handshake_to_proto(self._identity),
             target=subtask_to_proto(target),
@@ -82,7 +82,7 @@ class Shipper:
         state_ids: Sequence[int],
         on_group: Callable[[int, int], None],
     ) -> None:
-        """See ``ports.Shipping``."""
+        """Ship groups to a peer, as ``ports.Shipping`` says."""
         ship_groups(
             self._store,
             self._network.state_client(source.stage_index, address, groups),

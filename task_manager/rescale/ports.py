@@ -28,11 +28,11 @@ class LocalSubtask(Protocol):
 
     @property
     def group_state(self) -> SubtaskGroupState | None:
-        """Its keyed state; None: it owns no key groups."""
+        """Return the keyed state; None: the subtask owns no key groups."""
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended."""
+        """Return whether it has ended."""
 
     def tell(self, event: OwnerEvent) -> Future[None] | None:
         """Let it take an event in, between two batches; None: it has ended.
@@ -46,7 +46,7 @@ class LocalSubtask(Protocol):
 
 
 class Peers(Protocol):
-    """Other task managers; implemented by ``peer_calls.PeerCalls``."""
+    """The other task managers; implemented by ``peer_calls.PeerCalls``."""
 
     def hand_over(
         self,

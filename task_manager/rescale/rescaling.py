@@ -44,7 +44,7 @@ _SEND_AHEAD_S_MAX = 0.75
 
 
 class RescaleParticipant:
-    """One for each deployed job; made by ``rescale_opening``."""
+    """The part of a deployed job in rescales; made by ``rescale_opening``."""
 
     def __init__(
         self,
@@ -296,9 +296,9 @@ class _SubtaskReports:
         self._subtask = subtask
 
     def hand_over(self, version: int, target: int, groups: Mapping[int, int], given: GivenGroups) -> None:
-        """See ``RescaleReports``."""
+        """Begin to hand groups over, as ``RescaleReports`` says."""
         self._handovers.begin(self._subtask, version, target, groups, given)
 
     def owned(self, version: int, groups: Iterable[int], location: str) -> None:
-        """See ``RescaleReports``."""
+        """Report the groups that are owned, as ``RescaleReports`` says."""
         self._reports.owned(self._subtask, version, groups, location)

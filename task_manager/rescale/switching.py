@@ -33,7 +33,7 @@ class Switching:
         topology: Topology,
         retiring: Sequence[int],
     ) -> Sequence[Future[None]]:
-        """See ``ports.Switches``."""
+        """Switch the edges of a stage's inputs, as ``ports.Switches`` says."""
         return [
             self._switch_edge(subtask, edge, version, topology, retiring)
             for edge in topology.graph.stage(stage_index).inputs

@@ -101,7 +101,7 @@ class ControlService(control_pb2_grpc.TaskManagerServicer):
         )
 
     def _is_own(self, context: grpc.ServicerContext) -> bool:
-        """Whether this process has registered at the caller."""
+        """Return whether this process has registered at the caller."""
         if self._gate is None or self._gate.identity.trusts_all:
             return True
         return any(

@@ -54,7 +54,7 @@ _STOP_S = 30.0
 
 
 class DirectoryCalls(Protocol):
-    """Of ``task_manager.link.control_calls.GrpcControlCalls``."""
+    """The calls of ``task_manager.link.control_calls.GrpcControlCalls``."""
 
     def directory(self) -> dict[str, Any]:
         """What ``control_plane.directory.directory_json`` returns."""
@@ -77,7 +77,7 @@ class _Gone:
 
 
 class QuestionServer:
-    """One for each process."""
+    """The question server of a process."""
 
     def __init__(
         self,

@@ -73,7 +73,7 @@ class JobDatabase:
         check_question(self.tables.tables.get(state_id), question)
 
     def stats(self, store: StateBackend) -> StoreStats:
-        """Those of the local store, and how the database does."""
+        """Return the figures of the local store, and how the database does."""
         session = self.tables.session
         return replace(
             store.stats(),
@@ -85,7 +85,7 @@ class JobDatabase:
 
     @property
     def waits_for(self) -> str:
-        """That the database does not answer, since when and why, one line; empty: it answers."""
+        """Say that the database does not answer, since when and why, in one line; empty: it answers."""
         return self.tables.session.why_away
 
     def close(self) -> None:

@@ -63,7 +63,7 @@ class StateService(state_pb2_grpc.StateServicer):
     def Write(
         self, request: state_pb2.StateWriteRequest, context: grpc.ServicerContext
     ) -> state_pb2.StateWriteReply:
-        """At most one range delete, then puts, then deletes."""
+        """Write: at most one range delete, then puts, then deletes."""
         keys = [*request.put_keys, *request.delete_keys]
         start, stop = request.delete_range_start, request.delete_range_stop
         try:

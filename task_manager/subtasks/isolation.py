@@ -57,7 +57,7 @@ class Isolation:
         return self._files.get(step)
 
     def concerns(self, operator: Operator, step: str) -> bool:
-        """Whether this operator's rows are looked at now."""
+        """Return whether this operator's rows are looked at now."""
         return step in self._steps and not (self._is_relaxed and not isinstance(operator, _STATELESS))
 
     def relax(self) -> None:

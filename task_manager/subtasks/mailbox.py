@@ -81,7 +81,7 @@ class Mailbox:
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether the subtask was told to stop."""
+        """Return whether the subtask was told to stop."""
         return self._cancelled
 
     def check_cancelled(self) -> None:

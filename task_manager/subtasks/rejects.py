@@ -19,7 +19,7 @@ _JUDGED = (FunctionOperator, FilterOperator, WithColumnsOperator, UserStep)
 
 
 def rejects_of(running: RunningSubtask) -> list[Rejects]:
-    """Of the subtask's source, and of its steps whose rows can be put aside; called by every report."""
+    """Return the rejects of the subtask's source, and of steps whose rows can be put aside; for every report."""
     found = []
     letters = running.dead_letters
     if letters is not None:

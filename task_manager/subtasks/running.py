@@ -38,7 +38,7 @@ class RunningSubtask:
 
     @property
     def is_over(self) -> bool:
-        """Whether the subtask has ended."""
+        """Return whether the subtask has ended."""
         return self.subtask.progress.state in FINAL_STATES
 
     def tell(self, event: OwnerEvent) -> Future[None] | None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from task_manager.job_stores import JobStores
 from task_manager.subtasks.isolation import Isolation
@@ -14,20 +14,19 @@ from weir.author.operator import Operator, OperatorContext, SourceReader
 from weir.clock import Clock
 from weir.config import TaskManagerConfig
 from weir.errors import GraphError
-from weir.operators.dead_letters import DeadLetterFile, letters_stem
+from weir.operators.dead_letters import DeadLetterFile
 from weir.operators.factories import make_operator, make_reader
-from weir.operators.known_rows import KnownRows
+from weir.operators.step_contexts import StepLetters, step_context
 from weir.operators.step_errors import StepError, naming_step
 from weir.operators.user_errors import UserErrors
 from weir.plan.graph import Node, Stage
 from weir.rpc.wire import JobIdentity
-from weir.specs import SourceSpec
 from weir.state.tables.opened import StateTables
 from weir.types import SubtaskId
 
 
 class StepParts:
-    """One for each deployed job; used by the subtask factory."""
+    """The parts of a deployed job's steps; used by the subtask factory."""
 
     def __init__(
         self,
@@ -45,9 +44,13 @@ class StepParts:
         self._state = state
         self._clock = clock
         self._errors = errors
-        #: By step: rows put aside before the restart that led here.
-        self._known_rows: dict[str, KnownRows] = {}
-        self._lock = threading.Lock()
+        self._letters = StepLetters(
+            config.dead_letter_path,
+            identity.job_id,
+            identity.generation,
+            state.restored_id,
+            config.dead_letter_raw_bytes_max,
+        )
 
     def operator(self, node: Node) -> Operator:
         """Returns the operator of a step; the factory of a sink may be the author's."""
@@ -70,39 +73,23 @@ class StepParts:
         topology: Topology,
     ) -> OperatorContext:
         """Returns what a step is opened with; ``job_start_us``: epoch µs, 0: the job has not begun."""
-        logical = topology.graph.logical
-        state_ids = {name: self._settings.state_ids[state] for name, state in node.states.items()}
-        return OperatorContext(
-            job_name=logical.name,
-            operator_name=node.name,
-            stage_index=subtask.stage_index,
-            subtask_index=subtask.subtask_index,
-            parallelism=stage.parallelism,
-            max_parallelism=logical.max_parallelism,
+        settings = self._settings
+        planned = step_context(
+            topology.graph, stage, node, subtask, tables, settings.state_ids, settings.idle_timeout_ms
+        )
+        return replace(
+            planned,
             batch_size=self._config.batch_size,
             gather_ms=self._config.gather_ms,
-            job_start_us=job_start_us or self._settings.deployed_us,
+            job_start_us=job_start_us or settings.deployed_us,
             clock=self._clock,
-            tables=tables.of(node.name, state_ids) if node.is_keyed else None,
             dead_letters=dead_letters,
-            is_sink=node.is_sink,
-            run_facts=self._settings.run_facts,
-            idle_timeout_ms=self._idle_timeout_ms(node),
-            grace_period_ms=int(self._settings.out_of_order_grace_period_ms),
+            run_facts=settings.run_facts,
+            grace_period_ms=int(settings.out_of_order_grace_period_ms),
             generation=self._identity.generation,
             restored=self._state.restored(subtask, node.name),
-            subtask_indices=tuple(stage.subtask_indices),
-            schema=node.schema,
-            input_schema=logical.schema_into(node),
             durable_uri=self._state.durable_uri(node.name) if node.is_sink else "",
-            sides_read=topology.graph.sides_read(node.name),
-            row_watermarks=topology.graph.row_watermarks,
-            fires_in_parts=True,
         )
-
-    def _idle_timeout_ms(self, node: Node) -> float:
-        known = node.watermark.idle_timeout_ms
-        return self._settings.idle_timeout_ms if known is None else known
 
     def isolation(self, subtask: SubtaskId, stage: Stage, passed_id: Callable[[], int]) -> Isolation | None:
         """Returns what puts rows aside; None: no step of the stage raised again and again.
@@ -113,7 +100,7 @@ class StepParts:
             return None
         return Isolation(
             self._settings.isolated_steps,
-            lambda step: self._letters_of_step(subtask, step, passed_id),
+            lambda step: self._letters.of_step(subtask, step, passed_id),
             self._errors,
         )
 
@@ -121,38 +108,12 @@ class StepParts:
         self, subtask: SubtaskId, node: Node, passed_id: Callable[[], int]
     ) -> DeadLetterFile | None:
         """Returns where a step puts rows that it rejects itself; None: it does not. See :meth:`isolation`."""
-        return self._letters_of_step(subtask, node.name, passed_id) if node.spec.rejects_rows else None
-
-    def _letters_of_step(self, subtask: SubtaskId, step: str, passed_id: Callable[[], int]) -> DeadLetterFile:
-        return DeadLetterFile(
-            self._config.dead_letter_path,
-            self._identity.job_id,
-            step,
-            subtask.subtask_index,
-            raw_bytes_max=self._config.dead_letter_raw_bytes_max,
-            known_rows=self._known_rows_of(step),
-            passed_id=passed_id,
-        )
+        return self._letters.of_step(subtask, node.name, passed_id) if node.spec.rejects_rows else None
 
     def dead_letters(self, subtask: SubtaskId, node: Node) -> DeadLetterFile | None:
         """Returns where a source puts what it cannot read; None: the node is no source."""
-        if not isinstance(node.spec, SourceSpec):
-            return None
-        return DeadLetterFile(
-            self._config.dead_letter_path,
-            self._identity.job_id,
-            node.name,
-            subtask.subtask_index,
-            node.spec.bad_records,
-            self._config.dead_letter_raw_bytes_max,
-        )
-
-    def _known_rows_of(self, step: str) -> KnownRows:
-        stem = letters_stem(self._config.dead_letter_path, self._identity.job_id, step)
-        with self._lock:
-            if step not in self._known_rows:
-                self._known_rows[step] = KnownRows(stem, self._identity.generation, self._state.restored_id)
-            return self._known_rows[step]
+        source = node.source
+        return None if source is None else self._letters.of_source(subtask, node.name, source.bad_records)
 
     @contextmanager
     def _telling(self, node: Node) -> Iterator[None]:

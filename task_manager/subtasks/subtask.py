@@ -1,4 +1,4 @@
-"""One subtask: a thread that takes input, runs a chain of operators and sends output until the end of the stream."""
+"""The subtask: a thread that takes input, runs a chain of operators and sends output until the end of the stream."""
 
 from __future__ import annotations
 

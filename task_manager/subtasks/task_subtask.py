@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from functools import partial
-from threading import Lock
 
 import pyarrow as pa
 
@@ -14,13 +13,15 @@ from task_manager.checkpoints.checkpoint_inputs import CheckpointInputs
 from task_manager.exchange.deliveries import GONE, ChannelOpened, Delivery, RowsWanted, no_release
 from task_manager.ownership.group_ownership import GroupState, Ownership, RescaleReports
 from task_manager.progress import InputWatermark
+from task_manager.subtasks.barrier_passing import BarrierPassing
 from task_manager.subtasks.subtask import Subtask
 from task_manager.subtasks.subtask_parts import SubtaskParts
+from task_manager.subtasks.told_events import ToldEvents
 from weir.author.operator import HELD_INPUT, Json
 from weir.errors import StateError
 from weir.operators.step_flow import StepFlow
 from weir.operators.task_times import TaskTimes
-from weir.protocol.checkpoints.alignment import BarrierAligner, Step
+from weir.protocol.checkpoints.alignment import BarrierAligner
 from weir.protocol.rescale.rescale_owner import (
     InputAdded,
     InputEnded,
@@ -70,6 +71,12 @@ class TaskSubtask(Subtask):
             parts.clock,
             lambda *rows: self._times.in_time(*rows)[0],
         )
+        self._passing = BarrierPassing(
+            *(self._barriers, parts.mailbox.inbox, parts.clock, parts.checkpoints),
+            parts.timers.alignment_timeout_ms,
+            self._snapshot,
+            self._rest,
+        )
         for rows in restored_rows:
             # From itself: no barrier comes after them by that way, so that each that passes them holds what is left.
             channel, batch = ChannelId(self.subtask, self.subtask, rows.input_index), rows.batch
@@ -84,15 +91,9 @@ class TaskSubtask(Subtask):
         # A small batch pays for every question.
         self._tells_inputs_apart = self._chain.tells_inputs_apart
         self._assigns_times = self._chain.assigns_times
-        self._telling = Lock()
-        #: Events of a rescale that wait in the mailbox.
-        self._told = 0
-        #: The last row is behind it: no event is taken any more.
-        self._is_leaving = False
+        self._told = ToldEvents(parts.mailbox)
         #: Rows that are being taken in have made the combined watermark rise.
         self._rows_raise = False
-        #: A checkpoint whose barrier may not come, because those before this one have ended; 0: none.
-        self._wanted_id = 0
         #: Key groups are on the move in a call: what belongs to a checkpoint is not where one would look for it.
         self._is_moving = False
         #: The input of the rows that are being processed.
@@ -122,24 +123,7 @@ class TaskSubtask(Subtask):
         None: it has ended, or its last row is behind it: what it owns it keeps to the end, and what its operators do
         then is done once.
         """
-        with self._telling:
-            if self._is_leaving:
-                return None
-            self._told += 1
-            return self.mailbox.post(partial(self._take_told, event))
-
-    def _take_told(self, event: OwnerEvent) -> None:
-        try:
-            self.handle(event)
-        finally:
-            with self._telling:
-                self._told -= 1
-
-    def _may_leave(self) -> bool:
-        """Take no more events, unless some wait that were taken."""
-        with self._telling:
-            self._is_leaving = self._told == 0
-            return self._is_leaving
+        return self._told.tell(partial(self.handle, event))
 
     def handle(self, event: OwnerEvent) -> None:
         """Take an event of a rescale in; runs in the subtask's thread, between two batches."""
@@ -152,7 +136,7 @@ class TaskSubtask(Subtask):
             self._after_rescale_event()
 
     def input_watermarks(self) -> list[InputWatermark]:
-        """See :class:`Subtask`."""
+        """Return the watermarks of inputs, as :class:`Subtask` says."""
         return [
             InputWatermark(channel.producer, channel.edge_index, time_ms, is_idle)
             for channel, time_ms, is_idle in self._times.known()
@@ -163,25 +147,7 @@ class TaskSubtask(Subtask):
 
         Where the ends of all inputs lie behind rows, no barrier comes: it begins here, and the rows belong to it.
         """
-        self._wanted_id = checkpoint_id
-
-    def _begin_wanted(self) -> None:
-        barriers, aligner, inbox = self._barriers, self._barriers.aligner, self.mailbox.inbox
-        checkpoint_id = self._wanted_id
-        if checkpoint_id <= max(aligner.checkpoint_id, aligner.ended_id):
-            # Its barrier came, or it is over.
-            self._wanted_id = 0
-            return
-        if not aligner.all_among(inbox.ended) or not barriers.pull(inbox):
-            return
-        self._wanted_id = 0
-        aligner.begin(checkpoint_id)
-        part = self._snapshot(checkpoint_id)
-        barriers.overtake(part, self._rest)
-        if part is not None:
-            step = barriers.overtake_waiting(self._checkpoints)
-            # Their ends may have been noted by an earlier one.
-            self._after_barrier(aligner.look() if step is Step.GO_ON else step, Barrier(checkpoint_id))
+        self._passing.wanted_id = checkpoint_id
 
     def end_checkpoint(self, checkpoint_id: int) -> None:
         """A checkpoint is over, maybe without success: nothing waits for it; runs in the subtask's thread."""
@@ -194,7 +160,6 @@ class TaskSubtask(Subtask):
     def _known_times(self) -> Json:
         return self._times.to_json(self._paused)
 
-    @property
     def _rest(self) -> InputRows | None:
         """Rows that were taken in and are not processed yet; there are some at a pause only."""
         if self._paused is None or self._paused.rest is None:
@@ -206,19 +171,12 @@ class TaskSubtask(Subtask):
             return
         super()._pause(paused)
         self._paused = paused
-        self._let_barriers_pass()
+        self._passing.let_pass()
         self._paused = None
-
-    def _let_barriers_pass(self) -> None:
-        """Begin what checkpoint is wanted, and let barriers that have waited for long overtake what is before them."""
-        if self._wanted_id:
-            self._begin_wanted()
-        if self._is_barrier_late():
-            self._overtake()
 
     def _loop(self) -> None:
         self._times.go_on(self._restored_times, self._waiting_rows)
-        while self._has_input or not self._may_finish or not self._may_leave():
+        while self._has_input or not self._may_finish or not self._told.may_leave():
             delivery = self._next()
             if delivery is not None:
                 self._take(delivery)
@@ -246,8 +204,8 @@ class TaskSubtask(Subtask):
         due_s = self._housekeeping()
         barriers = self._barriers
         # A small batch pays for each call.
-        if self._wanted_id or barriers.overdue_s < _NEVER_S or self.mailbox.inbox.barriers_s:
-            self._let_barriers_pass()
+        if self._passing.wanted_id or barriers.overdue_s < _NEVER_S or self.mailbox.inbox.barriers_s:
+            self._passing.let_pass()
         output = self._chain.output
         if output.is_over and not output.has_room():
             self._wait_for_room(min(due_s, barriers.overdue_s))
@@ -285,7 +243,8 @@ class TaskSubtask(Subtask):
             self._times.note_marker(channel)
             self.handle(MarkerReceived(channel, element.routing_version))
         elif isinstance(element, Barrier):
-            self._after_barrier(self._barriers.aligner.barrier(channel, element.checkpoint_id), element)
+            step = self._barriers.aligner.barrier(channel, element.checkpoint_id)
+            self._passing.after(step, element.checkpoint_id)
         elif isinstance(element, ChannelOpened):
             self._times.add(channel)
             self._barriers.aligner.add(channel)
@@ -293,50 +252,11 @@ class TaskSubtask(Subtask):
         elif isinstance(element, EndOfStream):
             inputs.end(channel)
             self.handle(InputEnded(channel))
-            under_way = Barrier(self._barriers.aligner.checkpoint_id)
-            self._after_barrier(self._barriers.aligner.end(channel), under_way)
+            under_way = self._barriers.aligner.checkpoint_id
+            self._passing.after(self._barriers.aligner.end(channel), under_way)
         self._show_watermark()
         delivery.release()
         self._pace.looked(self._clock.monotonic_s())
-
-    def _after_barrier(self, step: Step, barrier: Barrier) -> None:
-        match step:
-            case Step.BEGIN:
-                self._barriers.begin(self._timers.alignment_timeout_ms)
-            case Step.SNAPSHOT:
-                part = self._snapshot(barrier.checkpoint_id)
-                if part is not None:
-                    self._checkpoints.deliver(part)
-                self._barriers.go_on()
-            case Step.RECORDED:
-                self._barriers.deliver_recorded(self._checkpoints)
-            case Step.GO_ON:
-                pass
-
-    def _is_barrier_late(self) -> bool:
-        """Whether a barrier has waited for long, for others or behind rows."""
-        waiting = self.mailbox.inbox.barriers_s
-        due_s = waiting[0] + self._timers.alignment_timeout_ms / 1e3 if waiting else _NEVER_S
-        return self._clock.monotonic_s() >= min(due_s, self._barriers.overdue_s)
-
-    def _overtake(self) -> None:
-        """Barriers have waited too long for others, or behind rows: they overtake the rows before them."""
-        barriers, aligner = self._barriers, self._barriers.aligner
-        may_pass = barriers.pull(self.mailbox.inbox)
-        newest = barriers.newest_barrier() if may_pass else None
-        if newest is not None and isinstance(newest.element, Barrier):
-            aligner.begin(newest.element.checkpoint_id)
-        checkpoint_id = aligner.checkpoint_id
-        if not checkpoint_id:
-            return
-        if not aligner.is_recording:
-            part = self._snapshot(checkpoint_id)
-            barriers.overtake(part, self._rest)
-            if part is None:
-                return
-        if may_pass:
-            step = barriers.overtake_waiting(self._checkpoints)
-            self._after_barrier(step, Barrier(checkpoint_id))
 
     def _settle(self) -> None:
         """Key groups are about to move."""

@@ -13,7 +13,7 @@ from weir.state.types import value_type
 
 
 class WindowBounds(NamedTuple):
-    """Of a window; ms since 1970, the end is the first after it."""
+    """Bounds of a window; ms since 1970, the end is the first after it."""
 
     start_ms: int
     end_ms: int

@@ -38,7 +38,7 @@ class BroadcastContext(KeyContext):
         return self.current_key
 
     def each_key(self, *states: Any) -> Iterator[tuple[Any, ...]]:
-        """In ``on_broadcast``: make each key of the subtask the current one; yields its values of the key columns.
+        """Make, in ``on_broadcast``, each key of the subtask the current one; yields its values of the key columns.
 
         ``for key in context.each_key(self.total): self.total.value = 0``. All keys, and what is read and changed of
         their states, are in memory until ``on_broadcast`` has returned. Timers can be registered for each.

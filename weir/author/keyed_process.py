@@ -142,7 +142,7 @@ def process_form(kind: type) -> ProcessForm:
 
 
 def takes(function: Any, count: int) -> bool:
-    """Whether a method takes ``self`` and so many arguments by position."""
+    """Return whether a method takes ``self`` and so many arguments by position."""
     try:
         inspect.signature(function).bind(*[None] * (count + 1))
     except TypeError:

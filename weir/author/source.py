@@ -47,7 +47,7 @@ class Source(ABC):
         """
 
     def splits(self) -> Sequence[Json]:
-        """All splits, each once; by default one, None.
+        """Return all splits, each once; by default one, None.
 
         Each subtask calls it at the start, but not at a restart, where the checkpoint has them, and must be
         given the same list: what can change meanwhile is fixed in the constructor. With ``discover_ms`` it is called

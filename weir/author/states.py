@@ -144,7 +144,7 @@ class SingleState(State[HandleT]):
 
 
 class ValueState(SingleState["ValueHandle"]):
-    """One value of each key: ``self.total.value``, ``clear()``; in batches ``get(keys)`` and ``put(keys, values)``.
+    """A value of each key: ``self.total.value``, ``clear()``; in batches ``get(keys)`` and ``put(keys, values)``.
 
     Numbers, Booleans, dates and times lie in arrays; the batch form of such a state is vectorised.
     """
@@ -169,7 +169,7 @@ class ValueState(SingleState["ValueHandle"]):
 
 
 class ReducingState(SingleState["ReducingHandle"]):
-    """One value of each key, with which every added one is combined: ``self.most.add(3)``, ``self.most.value``."""
+    """A value of each key, with which every added one is combined: ``self.most.add(3)``, ``self.most.value``."""
 
     kind = "reducing"
 

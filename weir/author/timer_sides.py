@@ -46,7 +46,7 @@ class Firing:
         self._behind: dict[bytes, int] = {}
 
     def covers(self, key: bytes) -> bool:
-        """Whether a timer, by its store key, is due in this firing."""
+        """Return whether a timer, by its store key, is due in this firing."""
         return key < self._stops.get(key[:2], b"")
 
     def register(self, key: bytes, position: int) -> None:
@@ -64,7 +64,7 @@ class Firing:
         self._touched[key] = False
 
     def stops_before(self, key: bytes, is_over: Callable[[], bool]) -> bool:
-        """Whether the next one that waits, and those after it, are due as before, because ``is_over``.
+        """Return whether the next one that waits, and those after it, are due as before, because ``is_over``.
 
         Not if none has fired yet, nor if the next one is earlier than one that has: it is as of the time of that one,
         which nobody would know when it fires in a later part, or after a restart.
@@ -133,7 +133,7 @@ class Firing:
 
     @property
     def has_behind(self) -> bool:
-        """Whether one that has fired has registered one for an earlier time."""
+        """Return whether one that has fired has registered one for an earlier time."""
         return bool(self._behind)
 
     def behind_ms(self, key: bytes) -> int | None:
@@ -152,7 +152,7 @@ class Firing:
 
     @property
     def gone(self) -> dict[bytes, bool]:
-        """All that were fired or deleted, and those that are left, as changes of the table."""
+        """Return as changes of the table the timers that were fired or deleted, and those that are left."""
         return self._touched
 
 

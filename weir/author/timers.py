@@ -60,7 +60,7 @@ class Timers:
         self._change(self._by_event("register"), "register", time_ms, keys, is_live=True)
 
     def register_ends(self, ends_ms: np.ndarray, keys: Keys) -> None:
-        """As :meth:`register`, of ends of windows: int64, one for each key. They may be any time that rows have."""
+        """Register ends of windows: int64, one for each key. They may be any time that rows have."""
         self._by_event("register_ends").change_many(keys, ends_ms, is_live=True)
 
     def delete(self, time_ms: Any, keys: Keys | None = None) -> None:

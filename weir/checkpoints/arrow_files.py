@@ -57,7 +57,7 @@ def _without_credentials(uri: str) -> str:
 
 
 class ArrowFiles(FilePlace):
-    """See the module; made by :func:`open_arrow_files`."""
+    """Checkpoint files at a location of ``pyarrow.fs``; :func:`open_arrow_files` makes the object."""
 
     def __init__(self, filesystem: Any, root: str, location: str) -> None:
         self.filesystem = filesystem
@@ -188,7 +188,7 @@ class ArrowFiles(FilePlace):
         return [info.base_name for info in self._list(folder, False) if info.type == fs.FileType.Directory]
 
     def files(self, folder: str) -> list[Listed]:
-        """All files below a folder."""
+        """Return all files below a folder."""
         cut = len(self.root) + 1
         return [
             Listed(info.path[cut:], info.size)

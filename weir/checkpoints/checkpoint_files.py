@@ -31,7 +31,7 @@ class CheckpointFiles:
         return self._place.location
 
     def links_to(self, directory: Path) -> bool:
-        """Whether files come from and go to a directory as links, which takes no time, whatever their size."""
+        """Return whether files come from and go to a directory as links, which takes no time, whatever their size."""
         return self._do("", lambda: self._place.links_to(directory.absolute()))
 
     def publish(self, local_file: Path, relative_path: str) -> FileRef:
@@ -56,7 +56,7 @@ class CheckpointFiles:
         self._place.give_up()
 
     def present(self, files: Sequence[FileRef]) -> list[bool]:
-        """Whether each of these files is here, in its full size."""
+        """Return whether each of these files is here, in its full size."""
         sizes = self._do(FILES, lambda: self._place.sizes([check_path(file.path) for file in files]))
         return [size == file.size_bytes for file, size in zip(files, sizes, strict=True)]
 

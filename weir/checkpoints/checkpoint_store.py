@@ -58,7 +58,7 @@ class Expired:
 
 
 class CheckpointStore(CheckpointFiles):
-    """See the module; made by :meth:`open` or :meth:`open_savepoint`. Methods may be called from any thread."""
+    """A job's checkpoint store; :meth:`open` and :meth:`open_savepoint` make it. Any thread may call its methods."""
 
     def __init__(self, place: FilePlace) -> None:
         super().__init__(place)
@@ -151,7 +151,7 @@ class CheckpointStore(CheckpointFiles):
         return manifest
 
     def look_at_manifest(self, path: str) -> Manifest:
-        """As :meth:`read_manifest`, for whoever goes on with nothing that it names."""
+        """Read a manifest, as :meth:`read_manifest` does, for whoever goes on with nothing that it names."""
         data = self._do(path, lambda: self._place.read(check_path(path)))
         try:
             document, has_digest = unsealed(data)

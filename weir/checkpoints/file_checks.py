@@ -28,7 +28,7 @@ _FOLDER = "checks"
 
 
 class FileChecks:
-    """See the module. Methods may be called from any thread.
+    """Checks that fetched files have the content that was published. Methods may be called from any thread.
 
     Args:
         location: of the checkpoint store, for messages.
@@ -130,7 +130,7 @@ class FileChecks:
 
     @property
     def is_closed(self) -> bool:
-        """Whether nobody waits for it any more."""
+        """Return whether nobody waits for it any more."""
         return self._closed
 
     def raise_damage(self) -> None:

@@ -49,7 +49,7 @@ class FilePlace(ABC):
 
     @abstractmethod
     def links_to(self, directory: Path) -> bool:
-        """Whether links can be made between it and a directory of this machine: they are on one file system."""
+        """Return whether links can be made between it and a directory of this machine: they are on one file system."""
 
     @abstractmethod
     def create(self, path: str, data: bytes) -> bool:
@@ -96,7 +96,7 @@ class FilePlace(ABC):
 
     @abstractmethod
     def files(self, folder: str) -> list[Listed]:
-        """All files below a folder, however deep; none if it does not exist."""
+        """Return all files below a folder, however deep; none if it does not exist."""
 
     @abstractmethod
     def delete(self, paths: Iterable[str]) -> None:

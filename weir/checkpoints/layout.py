@@ -44,7 +44,7 @@ def checkpoint_of(path: str) -> int | None:
 
 
 def is_manifest(path: str) -> bool:
-    """Whether a path below the store is that of a manifest."""
+    """Return whether a path below the store is that of a manifest."""
     return path.endswith(_SUFFIX) and checkpoint_of(path) is not None
 
 

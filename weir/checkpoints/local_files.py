@@ -20,14 +20,14 @@ _COPY_BYTES = 4 << 20
 
 
 class LocalFiles(FilePlace):
-    """See the module; ``root`` need not exist yet."""
+    """Checkpoint files in a directory of the machine; ``root`` need not exist yet."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self.location = str(root)
 
     def links_to(self, directory: Path) -> bool:
-        """Whether both are on one device."""
+        """Return whether both are on one device."""
         return _device(self.root) == _device(directory)
 
     def create(self, path: str, data: bytes) -> bool:
@@ -115,7 +115,7 @@ class LocalFiles(FilePlace):
             return []
 
     def files(self, folder: str) -> list[Listed]:
-        """All files below a folder."""
+        """Return all files below a folder."""
         found = []
         for directory, _, names in os.walk(self.root / folder):
             for name in names:

@@ -27,7 +27,7 @@ OTHER_VARIABLES = frozenset({"WEIR_TOKEN", "WEIR_JOB_ID", "WEIR_SLOTS_MISSING", 
 
 @dataclass(frozen=True)
 class Key:
-    """One key of the file; ``dotted`` is how messages and ``--set`` spell it."""
+    """A key of the file; ``dotted`` is how messages and ``--set`` spell it."""
 
     dotted: str
     field: FieldInfo
@@ -44,7 +44,7 @@ class Key:
 
     @property
     def deprecated(self) -> bool:
-        """Whether the key is accepted but does nothing."""
+        """Return whether the key is accepted but does nothing."""
         return bool(self._extra("deprecated"))
 
     @property

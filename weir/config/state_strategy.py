@@ -40,7 +40,7 @@ class StateStrategy:
         return cls(StateMove.FETCHED, asks_for_places=not use_cache, relinks=use_relink)
 
     def __str__(self) -> str:
-        """As the keys of config.json that stand for it."""
+        """Return the strategy as the keys of config.json that stand for it."""
         if self.move is StateMove.SHIPPED:
             return "useHybrid false"
         migrates = str(self.move is StateMove.FETCHED).lower()

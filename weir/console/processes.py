@@ -56,7 +56,7 @@ Event = Told | Ended | Signalled
 
 @dataclass(eq=False)
 class Child:
-    """One process; messages go through a pair of sockets."""
+    """A process of the run; messages go through a pair of sockets."""
 
     name: str
     popen: subprocess.Popen[bytes]
@@ -77,7 +77,7 @@ class Child:
 
 
 class Children:
-    """All processes of a run. Everything that happens to them goes to one queue."""
+    """The processes of a run. Everything that happens to them goes to one queue."""
 
     def __init__(self, environment: Mapping[str, str], terminal: Terminal | None, clock: Clock) -> None:
         """``terminal``: takes what the processes write there; None: they write themselves."""
@@ -140,7 +140,7 @@ class Children:
 
 
 class Terminal:
-    """One process draws on the terminal (the control plane's ``--follow``); text of the others goes through it."""
+    """The terminal, on which one process draws (the control plane's ``--follow``); others' text goes through it."""
 
     def __init__(self) -> None:
         #: Draws; None: nobody does.

@@ -12,14 +12,14 @@ IDLE_MAX = 3
 
 @dataclass
 class Replacements:
-    """Of the processes of one kind."""
+    """How many processes of one kind were replaced."""
 
     count: int = 0
     #: The latest ones, that died before they came to work.
     idle: int = 0
 
     def take(self, *, had_worked: bool) -> str:
-        """One has died: count another one in its place; returns why there is none, or "".
+        """Count a replacement of a process that has died; returns why there is none, or "".
 
         Args:
             had_worked: it had begun what it is there for.

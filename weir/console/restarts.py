@@ -13,7 +13,7 @@ _PAUSE_S, _PAUSE_S_MAX = 1.0, 30.0
 
 @dataclass
 class Restarts:
-    """Of one process."""
+    """The restarts of one process."""
 
     #: It has run for long, so that what is wrong may pass.
     has_settled: bool = False

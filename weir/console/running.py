@@ -109,7 +109,7 @@ class _Run:
         return code
 
     def _watch(self) -> int:
-        """Until the control plane has ended; returns the exit code."""
+        """Watch until the control plane has ended; returns the exit code."""
         while True:
             event = self.children.events.get()
             if isinstance(event, Signalled):
@@ -143,7 +143,7 @@ class _Run:
         timer.start()
 
     def _is_wanted(self, ended: Ended) -> bool:
-        """Whether another task manager is needed in the place of one that has ended."""
+        """Return whether another task manager is needed in the place of one that has ended."""
         if self.outcome or self.signal:
             return False
         if ended.code == 0 and not ended.is_late:

@@ -177,11 +177,11 @@ class _AllRowsAggregates:
     """Aggregates of windows that have no key."""
 
     def __init__(self, aggregates: tuple[WindowAggregate, ...], schema: pa.Schema) -> None:
-        """See :class:`RowAggregates`."""
+        """Make the aggregates of all rows; the arguments are those of :class:`RowAggregates`."""
         self._of_rows = RowAggregates(aggregates, schema)
 
     def __call__(self, window: WindowBounds, rows: pl.DataFrame) -> pl.DataFrame:
-        """See ``weir.author.aggregator.AllRowsFunction``."""
+        """Return the aggregates of a window's rows, as ``weir.author.aggregator.AllRowsFunction`` asks."""
         return self._of_rows({}, window, rows)
 
 

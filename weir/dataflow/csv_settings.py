@@ -21,7 +21,7 @@ def check_csv_format(
     null_values: object,
     line_bytes_max: int,
 ) -> None:
-    """See whether fields can be told apart, and every column can be made of a text.
+    """Check that fields can be told apart, and that every column can be made of a text.
 
     Raises:
         GraphError: not so; the message has no step.

@@ -61,7 +61,7 @@ class StreamFrame(Generic[StreamT]):
 
     @property
     def is_changelog(self) -> bool:
-        """Whether its rows say what is added to a table and what is taken away (``weir.rows.changes``)."""
+        """Return whether its rows say what is added to a table and what is taken away (``weir.rows.changes``)."""
         return is_changelog(self.schema)
 
     def _exchange(self, exchange: Exchange, columns: tuple[str, ...] = ()) -> Input:

@@ -1,4 +1,4 @@
-"""From ``--job jobs.server_count --param rate=1000`` to a logical graph. Both processes load a job this way.
+"""The way from ``--job jobs.server_count --param rate=1000`` to a logical graph, which both processes take.
 
 A job is a module with a function ``build(...)`` that returns a ``weir.Dataflow``. Its keyword parameters
 are the job's parameters: the text of ``--param NAME=VALUE`` is converted by their annotations.
@@ -45,7 +45,7 @@ class LoadedJob:
     origins: dict[str, str] = field(default_factory=dict)
 
     def describe_parameters(self) -> str:
-        """One line: every parameter, without credentials, and where it comes from; what was given first."""
+        """Return a line with every parameter, without credentials, and where it comes from; what was given first."""
         texts: dict[str, list[str]] = {}
         for name, value in redacted(self.parameters).items():
             texts.setdefault(self.origins.get(name, "another process"), []).append(f"{name}={value!r}")
@@ -55,7 +55,7 @@ class LoadedJob:
 
 @dataclass(frozen=True)
 class Parameter:
-    """One keyword parameter of a job's ``build``."""
+    """A keyword parameter of a job's ``build``."""
 
     name: str
     annotation: Any
@@ -63,7 +63,7 @@ class Parameter:
 
     @property
     def required(self) -> bool:
-        """Whether ``build`` has no default for it."""
+        """Return whether ``build`` has no default for it."""
         return self.default is inspect.Parameter.empty
 
     def __str__(self) -> str:
@@ -150,7 +150,7 @@ def _loaded(
 
 
 def describe_parameters(module: str) -> list[str]:
-    """One line for each parameter of a job, such as ``rate: float | None = None``; for ``--help``.
+    """Return a line for each parameter of a job, such as ``rate: float | None = None``; for ``--help``.
 
     Raises:
         GraphError: as for :func:`load_job`.

@@ -259,7 +259,7 @@ def check_given_once(
     of_texts: bool = False,
     pre_aggregate: bool = False,
 ) -> None:
-    """See that the rows of a window are needed when it is complete, and with late rows again, but not before.
+    """Check that the rows of a window are needed when it is complete, and with late rows again, but not before.
 
     Raises:
         GraphError: they are.

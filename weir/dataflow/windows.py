@@ -83,7 +83,7 @@ def session(gap: Duration, *, time: WindowTime = "event") -> Window:
 
 
 def global_window() -> Window:
-    """One window for each key, which never ends: it tells when ``early`` says, and at the end of the input.
+    """Make one window for each key, which never ends: it tells when ``early`` says, and at the end of the input.
 
     The bounds of a result are the event times of its first row, and the ms after that of its last row.
     """

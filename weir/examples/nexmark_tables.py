@@ -37,7 +37,7 @@ def q6(auction: Auction) -> weir.Stream:
 
 
 class Winner(weir.KeyedProcess):
-    """Of an auction's bids the highest, of equal ones the first, when the auction is over."""
+    """The highest of an auction's bids, of equal ones the first, when the auction is over."""
 
     best = weir.ValueState(pl.Struct({"seller": pl.Int64, "price": pl.Int64, "bid_time": pl.Int64}))
 

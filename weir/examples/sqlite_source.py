@@ -59,7 +59,7 @@ class _Table(weir.Source):
 
 
 class TableRows(_Table):
-    """All rows that are there when the job starts; ranges of ``rowid`` are the splits.
+    """The rows that are there when the job starts; ranges of ``rowid`` are the splits.
 
     Args:
         path: the database.
@@ -92,7 +92,7 @@ class TableRows(_Table):
 
 
 class NewRows(_Table):
-    """All rows, then those that are inserted while the job runs; one split, which never ends."""
+    """The rows that are there, then those that are inserted while the job runs; one split, which never ends."""
 
     def read(self, split: Json, position: Json) -> Iterator[tuple[list[dict[str, Any]], Json] | None]:
         """Rows after the position, None while there are no new ones."""

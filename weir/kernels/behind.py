@@ -33,7 +33,7 @@ class KernelBehind:
         self._lock = threading.Lock()
 
     def is_ready(self) -> bool:
-        """Whether to call the kernel now; called for each batch."""
+        """Return whether to call the kernel now; called for each batch."""
         if self._is_ready:
             return True
         with self._lock:

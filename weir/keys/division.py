@@ -58,7 +58,7 @@ class PartLimits:
 
 
 def narrowed(batch: pa.RecordBatch, columns: Sequence[str] | None) -> pa.RecordBatch:
-    """Of a batch these columns and the system columns; None: all. Shares memory with it; called for each edge."""
+    """Return these columns of a batch, and system columns; None: all. Shares memory with it; called for each edge."""
     if columns is None:
         return batch
     return batch.select([*columns, *(name for name in batch.schema.names if name in SYSTEM_COLUMNS)])

@@ -26,7 +26,7 @@ class HotKeySample:
         self._passed = 0
 
     def is_due(self) -> bool:
-        """Whether the next batch is to be looked at; a batch passes if it is not."""
+        """Return whether the next batch is to be looked at; a batch passes if it is not."""
         if self._passed > 0:
             self._passed -= 1
             return False

@@ -24,7 +24,7 @@ Take = Callable[[ChannelId, Element], None]
 
 
 class Channel(Protocol):
-    """One link to a consumer; elements arrive in order."""
+    """A link to a consumer; elements arrive in order."""
 
     def send(self, element: Element) -> None:
         """Hand an element over."""
@@ -75,7 +75,7 @@ class Interleaving:
 
 
 class WaitingChannel:
-    """See :class:`Interleaving`."""
+    """A channel that waits in an :class:`Interleaving`."""
 
     def __init__(self, channel: ChannelId, take: Take) -> None:
         self._channel = channel
@@ -92,7 +92,7 @@ class WaitingChannel:
 
 
 class LocalEdge:
-    """All channels from one subtask to one consumer stage, by the consumer's subtask index, ascending."""
+    """The channels from one subtask to one consumer stage, by the consumer's subtask index, ascending."""
 
     def __init__(
         self,
@@ -162,7 +162,7 @@ class LocalOutput:
 
     @property
     def has_channels(self) -> bool:
-        """Whether anybody consumes what leaves the last step."""
+        """Return whether anybody consumes what leaves the last step."""
         return bool(self._main)
 
     def emit(self, batch: pa.RecordBatch) -> None:
@@ -184,7 +184,7 @@ class LocalOutput:
                 edge.broadcast(element)
 
     def tell_sides(self, sides: Collection[str], element: ControlElement) -> None:
-        """As :meth:`broadcast`, on the channels of these side outputs only."""
+        """Send a control element, on the channels of these side outputs only."""
         for edge in self._edges:
             if edge.output in sides:
                 edge.broadcast(element)

@@ -1,30 +1,20 @@
-"""One generation of a job in this process: its subtasks, connected, from open to the end or to its loss."""
+"""A generation of a job in this process: its subtasks, connected, from open to the end or to its loss."""
 
 from __future__ import annotations
 
-import copy
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 
-from weir.author.operator import NEVER_US, Json, Operator, OperatorContext, SourceReader
-from weir.author.watermarks import WatermarkStrategy
-from weir.clock import Clock
+from weir.author.operator import NEVER_US, Json
 from weir.errors import InputError
-from weir.local.channels import Channel, DirectChannel, Interleaving, LocalEdge, LocalOutput
-from weir.local.collected import CollectingStep, Collection
-from weir.local.state import step_tables, take_snapshot
+from weir.local.job_parts import JobParts
+from weir.local.state import take_snapshot
+from weir.local.subtask_factory import SubtaskFactory
 from weir.local.subtasks import LocalSource, LocalSubtask, LocalTask
-from weir.operators.chain import OperatorChain
-from weir.operators.dead_letters import DeadLetterFile, letters_stem
-from weir.operators.factories import make_operator, make_reader
-from weir.operators.known_rows import KnownRows
+from weir.operators.dead_letters import DeadLetterFile
 from weir.operators.late_rows import late_rows_of
-from weir.operators.reader_times import ReaderTimes
-from weir.operators.registry import create_combiner
 from weir.operators.step_flow import WaitingRows
-from weir.plan.graph import Node, PhysicalGraph, Stage
+from weir.plan.graph import Stage
 from weir.protocol.job.event_counts import EventCounts
 from weir.protocol.job.input_plans import differing_plans
 from weir.protocol.job.rejects import FirstReject, Rejects
@@ -32,46 +22,11 @@ from weir.protocol.routing import RoutingTable
 from weir.protocol.watermarks.input_times import InputTimes, restored_times, times_key
 from weir.protocol.watermarks.watermark_drift import lowest_watermarks_ms
 from weir.rows.records import InputRows
-from weir.specs import CollectSpec
 from weir.state.api import StateBackend
-from weir.state.tables.opened import StateTables
-from weir.types import ChannelId, SubtaskId
+from weir.types import SubtaskId
 
 #: Of a stage, a subtask's index and who owns key groups: rows that were under way to it at a checkpoint.
 RowsOf = Callable[[Stage, int, RoutingTable | None], list[InputRows]]
-
-
-@dataclass(frozen=True)
-class LocalSettings:
-    """What config.json says for real jobs; the defaults are the same."""
-
-    batch_size: int
-    grace_period_ms: int
-    idle_timeout_ms: int
-    state_cache_bytes: int
-    dead_letter_raw_bytes_max: int
-
-
-@dataclass(frozen=True)
-class JobParts:
-    """What all generations of a job share."""
-
-    graph: PhysicalGraph
-    settings: LocalSettings
-    clock: Clock
-    #: Numbers of the states of keyed steps in the store.
-    state_ids: Mapping[str, int]
-    #: Steps whose rows are kept, by name.
-    collections: Mapping[str, Collection]
-    dead_letters: Path
-    #: Readers in place of those of sources: step -> subtask index -> reader.
-    readers: Mapping[str, Callable[[int], SourceReader]]
-    #: Sources whose watermarks their readers alone move: no grace period, never idle.
-    hand_moved: frozenset[str] = frozenset()
-    #: Sinks that are not opened: their rows are only kept.
-    replaced_sinks: frozenset[str] = frozenset()
-    #: Chooses the order in which elements of different channels are taken; None: always the same one.
-    interleaving: Interleaving | None = None
 
 
 class Deployment:
@@ -102,18 +57,8 @@ class Deployment:
     ) -> None:
         self._parts = parts
         self._routing = routing
-        self._store = store
-        self._generation = generation
-        self._job_start_us = job_start_us
         self._restored = restored
-        self._restored_id = restored_id
         self._keeps_positions = keeps_positions
-        keyed = sum(stage.parallelism for stage in parts.graph.stages for n in stage.nodes if n.is_keyed)
-        self._cache_bytes = parts.settings.state_cache_bytes // max(keyed, 1)
-        self.dead_letters: list[tuple[str, DeadLetterFile]] = []
-        self._source_letters: dict[SubtaskId, DeadLetterFile] = {}
-        #: By step: rows that it put aside before the restart that led here.
-        self._known_rows: dict[str, KnownRows] = {}
         #: The last checkpoint whose barrier a subtask has seen.
         self._passed_ids: dict[SubtaskId, int] = {}
         #: What each subtask gave at the latest barrier, and batches that it had given to collections until then.
@@ -123,11 +68,16 @@ class Deployment:
         self.counts: dict[SubtaskId, EventCounts] = {}
         if parts.interleaving is not None:
             parts.interleaving.forget()
+        self._factory = factory = SubtaskFactory(
+            *(parts, routing, store, generation, job_start_us, restored, restored_id),
+            lambda subtask: self._passed_ids.get(subtask, 0),
+            self._on_barrier,
+        )
         self._by_id: dict[SubtaskId, LocalSubtask] = {}
         # Consumers first: producers are connected to them.
         for stage in reversed(parts.graph.stages):
             for subtask in stage.subtasks():
-                self._by_id[subtask] = self._create(stage, subtask)
+                self._by_id[subtask] = factory.create(stage, subtask)
         self.subtasks = [self._by_id[subtask] for subtask in parts.graph.subtasks()]
         self._timed = [subtask for subtask in self.subtasks if subtask.chain.is_timed]
         self.sources = [subtask for subtask in self.subtasks if isinstance(subtask, LocalSource)]
@@ -167,8 +117,13 @@ class Deployment:
             source.tell_first()
         self.settle()
 
+    @property
+    def dead_letters(self) -> Sequence[tuple[str, DeadLetterFile]]:
+        """Return the files of what was rejected, with the names of their steps."""
+        return self._factory.dead_letters
+
     def _check_inputs(self) -> None:
-        """Return the number that ``SourceReader.input_plan`` describes.
+        """Check that all subtasks of a source read one input; see ``SourceReader.input_plan``.
 
         Raises:
             InputError: the subtasks of a source have seen other inputs.
@@ -182,7 +137,7 @@ class Deployment:
 
     @property
     def late_rows(self) -> dict[str, int]:
-        """By step: rows that it has dropped because they came too late."""
+        """Return by step how many rows it has dropped because they came too late."""
         found = Counter[str]()
         for subtask in self.subtasks:
             found.update(dict(late_rows_of(subtask.chain)))
@@ -198,12 +153,12 @@ class Deployment:
 
     @property
     def running_sources(self) -> list[LocalSource]:
-        """Those that have not come to the end of their input."""
+        """Return the sources that have not come to the end of their input."""
         return [source for source in self.sources if not source.finished]
 
     @property
     def finished(self) -> bool:
-        """Whether everything was processed to the end."""
+        """Return whether everything was processed to the end."""
         return all(subtask.finished for subtask in self.subtasks)
 
     def round(self) -> tuple[bool, int]:
@@ -237,7 +192,7 @@ class Deployment:
         return progressed, next_us
 
     def _readable(self, sources: list[LocalSource]) -> list[LocalSource]:
-        """Those that are not too far ahead of others of their group; one whose group has not begun reads first."""
+        """Return sources not too far ahead of others of their group; one whose group has not begun reads first."""
         groups = [source.aligned for source in sources if source.aligned is not None]
         if not groups:
             return sources
@@ -272,9 +227,9 @@ class Deployment:
                 subtask.delivered = subtask.finished
 
     def rejects(self) -> dict[SubtaskId, Rejects]:
-        """Of each subtask of a source, what it has rejected among what it met."""
+        """Return for each subtask of a source what it has rejected among what it met."""
         found = {}
-        for subtask, letters in self._source_letters.items():
+        for subtask, letters in self._factory.source_letters.items():
             source, position, reason = letters.first or ("", -1, "")
             first = FirstReject(reason, source, position, str(letters.path)) if letters.first else None
             met = self._by_id[subtask].counts.events_in + letters.rejected
@@ -295,8 +250,6 @@ class Deployment:
             file.close()
         return errors
 
-    # --- construction ----------------------------------------------------------------------------------------
-
     def _on_barrier(self, subtask: LocalSubtask, checkpoint_id: int) -> None:
         # At the end of its input there is none.
         self._passed_ids[subtask.subtask] = checkpoint_id or self._passed_ids.get(subtask.subtask, 0)
@@ -309,148 +262,6 @@ class Deployment:
         for node in self._parts.graph.stage(subtask.subtask.stage_index).nodes:
             if node.name in self._parts.collections:
                 self.marks[node.name, index] = self._parts.collections[node.name].count(index)
-
-    def _create(self, stage: Stage, subtask: SubtaskId) -> LocalSubtask:
-        output = LocalOutput(self._edges(subtask))
-        first = stage.nodes[0]
-        dead_letters = self._dead_letter_file(first, subtask) if stage.is_source else None
-        if dead_letters is not None:
-            self._source_letters[subtask] = dead_letters
-        routing = self._routing.get(stage.index)
-        tables = StateTables(
-            self._store,
-            self._cache_bytes,
-            self._parts.graph.logical.max_parallelism,
-            None if routing is None else routing.groups_of(subtask.subtask_index),
-        )
-        operators: list[tuple[Operator, OperatorContext]] = []
-        for node in stage.nodes:
-            letters = self._letters_of_step(node, subtask) if node.spec.rejects_rows else None
-            context = self._context(stage, node, subtask, tables, letters)
-            operators += [(operator, context) for operator in self._operators(node)]
-        chain = OperatorChain(operators, output, _go_on, tables)
-        if not stage.is_source:
-            inputs = self._parts.graph.input_channels(subtask)
-            return LocalTask(subtask, chain, output, self._on_barrier, inputs, self._parts.clock)
-        grace_ms, idle_ms = self._parts.settings.grace_period_ms, float(self._parts.settings.idle_timeout_ms)
-        strategy = first.watermark
-        if first.name in self._parts.hand_moved:
-            strategy, idle_ms = WatermarkStrategy(0), float("inf")
-        times = ReaderTimes(chain, strategy, grace_ms, idle_ms)
-        context = self._context(stage, first, subtask, tables, dead_letters)
-        reader = self._reader(first, subtask.subtask_index)
-        return LocalSource(
-            subtask,
-            chain,
-            output,
-            self._on_barrier,
-            reader,
-            replace(context, grace_period_ms=times.behind_ms),
-            times,
-        )
-
-    def _operators(self, node: Node) -> list[Operator]:
-        """What a step is in a chain: a source nothing; with the one that keeps its rows."""
-        collection = self._parts.collections.get(node.name)
-        if isinstance(node.spec, CollectSpec) or node.name in self._parts.replaced_sinks:
-            assert collection is not None
-            return [CollectingStep(collection, is_end=True)]
-        own = [] if node.is_source else [make_operator(node)]
-        if collection is None:
-            return own
-        keeping = CollectingStep(collection, is_end=False)
-        return [keeping, *own] if node.is_sink else [*own, keeping]
-
-    def _reader(self, node: Node, subtask_index: int) -> SourceReader:
-        if node.name in self._parts.readers:
-            return self._parts.readers[node.name](subtask_index)
-        return make_reader(node)
-
-    def _edges(self, subtask: SubtaskId) -> list[LocalEdge]:
-        graph = self._parts.graph
-        edges = []
-        for edge in graph.output_edges(subtask.stage_index):
-            channels = {
-                channel.consumer.subtask_index: self._channel(channel)
-                for channel in graph.output_channels(subtask, edge)
-            }
-            table = self._routing.get(edge.consumer_stage)
-            combiner = None if edge.combining is None else create_combiner(edge.combining)
-            edges.append(LocalEdge(edge, channels, table.group_to_subtask if table else None, combiner))
-        return edges
-
-    def _channel(self, channel: ChannelId) -> Channel:
-        consumer = self._by_id[channel.consumer]
-        assert isinstance(consumer, LocalTask)
-        if self._parts.interleaving is not None:
-            return self._parts.interleaving.channel(channel, consumer.take)
-        return DirectChannel(channel, consumer.take)
-
-    def _context(
-        self,
-        stage: Stage,
-        node: Node,
-        subtask: SubtaskId,
-        tables: StateTables,
-        dead_letters: DeadLetterFile | None,
-    ) -> OperatorContext:
-        logical = self._parts.graph.logical
-        return OperatorContext(
-            job_name=logical.name,
-            operator_name=node.name,
-            stage_index=stage.index,
-            subtask_index=subtask.subtask_index,
-            parallelism=stage.parallelism,
-            max_parallelism=logical.max_parallelism,
-            batch_size=self._parts.settings.batch_size,
-            job_start_us=self._job_start_us,
-            clock=self._parts.clock,
-            tables=step_tables(tables, node, self._parts.state_ids),
-            dead_letters=dead_letters,
-            idle_timeout_ms=self._idle_timeout_ms(node),
-            grace_period_ms=self._parts.settings.grace_period_ms,
-            generation=self._generation,
-            # Its own: what a subtask makes of it is seen by no other one.
-            restored=copy.deepcopy(self._restored(node.name)),
-            is_sink=node.is_sink,
-            subtask_indices=tuple(stage.subtask_indices),
-            schema=node.schema,
-            input_schema=logical.schema_into(node),
-            sides_read=self._parts.graph.sides_read(node.name),
-            row_watermarks=self._parts.graph.row_watermarks,
-            # As on task managers, though no barrier can pass.
-            fires_in_parts=True,
-        )
-
-    def _idle_timeout_ms(self, node: Node) -> int:
-        known = node.watermark.idle_timeout_ms
-        return self._parts.settings.idle_timeout_ms if known is None else known
-
-    def _letters_of_step(self, node: Node, subtask: SubtaskId) -> DeadLetterFile:
-        stem = letters_stem(self._parts.dead_letters, self._parts.graph.logical.name, node.name)
-        if node.name not in self._known_rows:
-            self._known_rows[node.name] = KnownRows(stem, self._generation, self._restored_id)
-        return self._dead_letter_file(node, subtask, self._known_rows[node.name])
-
-    def _dead_letter_file(
-        self, node: Node, subtask: SubtaskId, known_rows: KnownRows | None = None
-    ) -> DeadLetterFile:
-        file = DeadLetterFile(
-            self._parts.dead_letters,
-            self._parts.graph.logical.name,
-            node.name,
-            subtask.subtask_index,
-            getattr(node.spec, "on_bad_record", "dead_letter"),
-            self._parts.settings.dead_letter_raw_bytes_max,
-            known_rows,
-            lambda: self._passed_ids.get(subtask, 0),
-        )
-        self.dead_letters.append((node.name, file))
-        return file
-
-
-def _go_on() -> None:
-    """Nobody cancels a subtask here between two outputs."""
 
 
 def no_state(step: str) -> Mapping[int, Json]:

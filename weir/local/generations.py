@@ -11,27 +11,26 @@ from typing import Literal
 
 from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.errors import CheckpointError, WeirError
-from weir.local.deployment import Deployment, JobParts
+from weir.local.deployment import Deployment
+from weir.local.job_parts import JobParts
 from weir.local.preparing import initial_routing
 from weir.local.raising import told
 from weir.local.result import DeadLetter, read_dead_letters
 from weir.local.state import DurableState, subtask_part
 from weir.operators.step_errors import StepError
 from weir.plan.fingerprints import fingerprint_of
-from weir.plan.input_origins import origins_of
+from weir.plan.new_manifest import new_manifest
 from weir.plan.savepoint_fit import fitted_to
 from weir.plan.stages import physical_graph
-from weir.plan.state_horizons import horizons_of
-from weir.plan.stored_aggregates import layouts_of
 from weir.protocol.checkpoints.manifest import Manifest
-from weir.protocol.job.event_counts import NO_EVENTS, covered
+from weir.protocol.job.event_counts import NO_EVENTS
 
 #: How far a checkpoint goes before the call returns.
 Upto = Literal["prepared", "complete", "committed"]
 
 
 class Generations:
-    """One deployment after the other, each from the latest complete checkpoint of the one before.
+    """Deployments one after the other, each from the latest complete checkpoint of the one before.
 
     Args:
         parts: of the job; numbers of states are set here.
@@ -218,30 +217,18 @@ class Generations:
             )
             for subtask in deployment.subtasks
         )
-        manifest = Manifest(
+        manifest = new_manifest(
+            graph,
+            self._routing,
+            parts,
+            self._parts.state_ids,
             checkpoint_id=number,
-            job_name=graph.logical.name,
             fingerprint=fingerprint_of(graph.logical),
             generation=self._generation,
             created_ms=self._parts.clock.now_us() // 1000,
             job_start_us=self._job_start_us,
-            max_parallelism=graph.logical.max_parallelism,
-            stages={stage.index: stage.subtask_indices for stage in graph.stages},
-            routing=self._routing,
-            parts=parts,
-            operator_names={stage.index: tuple(n.name for n in stage.nodes) for stage in graph.stages},
-            state_ids=self._parts.state_ids,
-            layouts=layouts_of(graph.logical),
-            horizons=horizons_of(graph.logical),
-            origins=origins_of(graph.logical),
-            events=covered(
-                self._events_before,
-                parts,
-                {},
-                frozenset(stage.index for stage in graph.stages if stage.is_source),
-                frozenset(stage.index for stage in graph.stages if any(node.is_sink for node in stage.nodes)),
-            ),
             events_before=self._events_before,
+            settled={},
         )
         self._latest = self._store.read_manifest(self._store.write_manifest(manifest))
         self._marks = dict(deployment.marks)

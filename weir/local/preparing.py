@@ -1,4 +1,4 @@
-"""From a dataflow to what a run in this process needs: its graph, the steps to be collected, settings."""
+"""The way from a dataflow to what a run in this process needs: its graph, the steps to be collected, settings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from weir.dataflow.builder import Dataflow
 from weir.dataflow.streams import Stream
 from weir.errors import GraphError
 from weir.local.collected import Collection
-from weir.local.deployment import LocalSettings
+from weir.local.job_parts import LocalSettings
 from weir.plan.graph import LogicalGraph, PhysicalGraph
 from weir.protocol.routing import RoutingTable, initial_table
 from weir.specs import CollectSpec

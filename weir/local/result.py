@@ -44,7 +44,7 @@ class Rows:
         return frame_of(self.to_arrow(times=times))
 
     def to_dicts(self, *, times: bool = False) -> list[dict[str, Any]]:
-        """One dict for each row."""
+        """Return a dict for each row."""
         return row_dicts(self.to_arrow(times=times))
 
     def __len__(self) -> int:
@@ -67,7 +67,7 @@ class Rows:
         return f"Rows of step {self.step!r}:\n{self.to_polars()}"
 
     def _repr_html_(self) -> str:
-        """For notebooks."""
+        """Return HTML for notebooks."""
         return self.to_polars()._repr_html_()
 
 

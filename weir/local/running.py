@@ -18,7 +18,8 @@ from weir.dataflow.builder import Dataflow
 from weir.dataflow.streams import Stream
 from weir.errors import GraphError, InputError
 from weir.local.collected import Collection
-from weir.local.deployment import Deployment, JobParts, no_state
+from weir.local.deployment import Deployment, no_state
+from weir.local.job_parts import JobParts
 from weir.local.preparing import collected_steps, initial_routing, local_graph, local_settings
 from weir.local.raising import told
 from weir.local.result import Result, read_dead_letters
@@ -128,7 +129,7 @@ def _check_none_rejected(deployment: Deployment) -> None:
 
 
 def _check_share_rejected(deployment: Deployment, *, keeps_letters: bool) -> None:
-    """As the control plane judges a job at its end, by the defaults of its settings."""
+    """Judge what was rejected as the control plane does at a job's end, by the defaults of its settings."""
     defaults = ControlPlaneConfig()
     ledger = RejectLedger(defaults.dead_letter_share_max, defaults.dead_letter_grace, strict=False)
     for subtask, item in deployment.rejects().items():

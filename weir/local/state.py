@@ -17,7 +17,7 @@ from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.checkpoints.rows import load_rows
 from weir.errors import StateMismatchError
 from weir.operators.chain import OperatorChain
-from weir.plan.graph import Node, PhysicalGraph, Stage
+from weir.plan.graph import PhysicalGraph, Stage
 from weir.plan.restored_rows import rows_of_subtask
 from weir.protocol.checkpoints.manifest import GroupPlace, Manifest, StoreImage, SubtaskPart
 from weir.protocol.checkpoints.restore_plan import RestorePlan, restore_plan
@@ -31,7 +31,6 @@ from weir.state.images.image_publisher import ImagePublisher
 from weir.state.images.image_stores import Images, drop_foreign
 from weir.state.layout import state_prefix
 from weir.state.stores.memory import MemoryBackend
-from weir.state.tables.opened import OperatorTables, StateTables
 from weir.types import SubtaskId
 
 _COPY_ENTRIES = 5_000
@@ -49,13 +48,6 @@ def open_store(directory: Path | None) -> StateBackend:
     from weir.state.stores.rocksdb import open_store as open_rocksdb
 
     return open_rocksdb(directory, RocksDbConfig(), fresh=True)
-
-
-def step_tables(tables: StateTables, node: Node, state_ids: Mapping[str, int]) -> OperatorTables | None:
-    """What a step opens its states with; None if it keeps none."""
-    if not node.is_keyed:
-        return None
-    return tables.of(node.name, {name: state_ids[state] for name, state in node.states.items()})
 
 
 def take_snapshot(chain: OperatorChain, checkpoint_id: int) -> dict[str, Json]:  # type: ignore[type-arg]
@@ -200,7 +192,7 @@ def subtask_part(
     *,
     finished: bool,
 ) -> SubtaskPart:
-    """One subtask's part of a checkpoint whose state is all in one image."""
+    """Return a subtask's part of a checkpoint whose state is all in one image."""
     groups: Iterable[int] = ()
     if table is not None and stage.is_keyed:
         groups = table.groups_of(subtask.subtask_index)

@@ -25,7 +25,7 @@ OnBarrier = Callable[["LocalSubtask", int], None]
 
 
 class LocalSubtask(ABC):
-    """One subtask and its chain; base of those with inputs and of sources."""
+    """A subtask and its chain; base of those with inputs and of sources."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class LocalSubtask(ABC):
         self._on_barrier(self, checkpoint_id)
 
     def _end(self) -> None:
-        """All input was processed."""
+        """End the subtask: all input was processed."""
         self.times.end()
         self.chain.finish()
         self._output.broadcast(Watermark(WATERMARK_MAX_MS))
@@ -219,7 +219,7 @@ class LocalSource(LocalSubtask):
         return None if times.drift is None else AlignedSource(times.drift.group, times.time_ms, times.is_idle)
 
     def may_read(self, lowest_ms: Mapping[str, int]) -> bool:
-        """Whether it is not too far ahead of others; told the lowest watermark of each group."""
+        """Return whether it is not too far ahead of others; told the lowest watermark of each group."""
         times = self._times
         if times.drift is not None:
             times.drift.told(lowest_ms[times.drift.group])

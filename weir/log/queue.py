@@ -149,7 +149,7 @@ class BatchQueue:
 
     @property
     def is_empty(self) -> bool:
-        """Whether everything has an answer."""
+        """Return whether everything has an answer."""
         return self._unfinished == 0
 
     def expired(self, now_ms: int) -> list[Batch]:

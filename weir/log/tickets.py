@@ -83,7 +83,7 @@ class Ticket:
 
     @property
     def is_done(self) -> bool:
-        """Whether the answer is there."""
+        """Return whether the answer is there."""
         return self._batch.is_done
 
     def result(self, timeout_s: float | None = None) -> int:
@@ -120,7 +120,7 @@ class ManyTicket(Ticket):
 
     @property
     def is_done(self) -> bool:
-        """Whether all answers are there."""
+        """Return whether all answers are there."""
         return all(batch.is_done for batch in self._batches)
 
     def result(self, timeout_s: float | None = None) -> int:

@@ -18,7 +18,7 @@ DEFINITIONS: list[Definition] = []
 
 @dataclass(frozen=True)
 class Definition:
-    """One metric; ``name`` is what a scrape shows, with ``_total`` on counters."""
+    """A metric; ``name`` is what a scrape shows, with ``_total`` on counters."""
 
     name: str
     kind: Literal["counter", "gauge", "histogram"]

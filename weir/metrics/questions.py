@@ -34,7 +34,7 @@ _BOUNDS_S = [bound / 1000 for bound in BUCKETS_MS]
 
 
 class QuestionMetrics(Collector):
-    """Of one process, which registers it once. Any thread may call it."""
+    """Metrics of the questions to one process, which registers it once. Any thread may call it."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._lock = threading.Lock()

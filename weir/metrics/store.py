@@ -45,7 +45,7 @@ _TABLE_ATTRIBUTES = {
 
 
 class StoreMetrics(Collector):
-    """All stores of one process. Any thread may add and remove them."""
+    """Metrics of the stores of one process. Any thread may add and remove stores."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._lock = threading.Lock()

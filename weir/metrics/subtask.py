@@ -52,7 +52,7 @@ class SubtaskCounters(Protocol):
 
     @property
     def inputs(self) -> Sequence[InputCounters]:
-        """Its input channels that have not ended."""
+        """Return the input channels that have not ended."""
 
 
 class InputCounters(Protocol):
@@ -68,11 +68,11 @@ class InputCounters(Protocol):
 
     @property
     def watermark_ms(self) -> int:
-        """As that of the subtask."""
+        """Return the channel's watermark, in ms as the subtask's."""
 
     @property
     def is_idle(self) -> bool:
-        """It does not hold the watermark back."""
+        """Return whether the channel does not hold the watermark back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class SubtaskLabels:
     subtask: int
 
     def values(self) -> tuple[str, ...]:
-        """In the order of ``SUBTASK_LABELS``."""
+        """Return the labels in the order of ``SUBTASK_LABELS``."""
         return (self.job, str(self.stage), self.operator, str(self.subtask))
 
 
@@ -111,7 +111,7 @@ _ATTRIBUTES = {
 
 
 class SubtaskMetrics(Collector):
-    """All subtasks of one process. Any thread may add and remove them."""
+    """Metrics of the subtasks of one process. Any thread may add and remove subtasks."""
 
     def __init__(self, registry: CollectorRegistry, clock: Clock) -> None:
         self._clock = clock
@@ -172,5 +172,5 @@ class SubtaskMetrics(Collector):
         yield source_lag
 
     def _lag_s(self, watermark_ms: int) -> float:
-        """Behind the clock; after the end not at all."""
+        """Return how far a watermark is behind the clock; after the end not at all."""
         return 0.0 if watermark_ms >= WATERMARK_MAX_MS else self._clock.now_us() / 1e6 - watermark_ms / 1e3

@@ -17,7 +17,7 @@ FIRST_MS = 1_436_918_400_000
 
 @dataclass(frozen=True)
 class NexmarkSpec(UserSourceSpec):
-    """One stream of the auction; ``events`` are those of all three."""
+    """A stream of the auction; ``events`` are those of all three."""
 
     kind: ClassVar[str] = "nexmark_source"
     runtime: ClassVar[str] = "weir.nexmark.source:create_reader"

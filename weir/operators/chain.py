@@ -130,17 +130,17 @@ class OperatorChain(ChainLife, Generic[OutputT]):
 
     @property
     def tells_inputs_apart(self) -> bool:
-        """Whether the first operator must get the rows of one input at a time."""
+        """Return whether the first operator must get the rows of one input at a time."""
         return bool(self._operators) and self._operators[0][0].tells_inputs_apart
 
     @property
     def holds_time(self) -> bool:
-        """Whether the first operator holds rows back: the watermark stands still, and the chain is not idle."""
+        """Return whether the first operator holds rows back: the watermark stands still, and the chain is not idle."""
         return self._holder is not None and self._holder.holds_time
 
     @property
     def is_full(self) -> bool:
-        """Whether it holds so many that no more should be sent."""
+        """Return whether it holds so many that no more should be sent."""
         return self._holder is not None and self._holder.is_full
 
     def release(self, watermark_ms: int) -> None:
@@ -171,13 +171,13 @@ class OperatorChain(ChainLife, Generic[OutputT]):
         flow.given = None
 
     def process_of(self, batch: pa.RecordBatch, input_index: int) -> None:
-        """As :meth:`process`, of all operators."""
+        """Process a batch with all operators."""
         self.process(batch, 0, input_index)
 
     def _process_in_time(
         self, batch: pa.RecordBatch, column: np.ndarray, start: int, input_index: int, offset: int
     ) -> None:
-        """As :meth:`process`, of an operator that is told of the watermark between rows, where something is due.
+        """Process a batch with an operator that is told of the watermark between rows, where something is due.
 
         ``offset``: of the first row in what the operator is given.
         """
@@ -199,7 +199,7 @@ class OperatorChain(ChainLife, Generic[OutputT]):
             first = stop
 
     def _is_isolated(self, index: int) -> bool:
-        """Whether rows of an operator may be put aside."""
+        """Return whether rows of an operator may be put aside."""
         operator, context = self._operators[index]
         return self.isolation is not None and self.isolation.concerns(operator, context.operator_name)
 
@@ -211,7 +211,7 @@ class OperatorChain(ChainLife, Generic[OutputT]):
             self._send_in_order(index, self._operators[index][0].on_watermark, time_ms, time_ms)
 
     def _send_in_order(self, index: int, call: Callable[..., Any], time_ms: int, *given: object) -> None:
-        """As :meth:`_send_on`, of what leaves because a watermark comes: each row as of its own time."""
+        """Send on what leaves because a watermark comes: each row as of its own time."""
         if self._has_all and index not in self._assigners:
 
             def in_order() -> Any:
@@ -265,7 +265,7 @@ class OperatorChain(ChainLife, Generic[OutputT]):
 
     @property
     def only_filters(self) -> bool:
-        """Whether it does nothing but drop rows, so that they may lack a column."""
+        """Return whether it does nothing but drop rows, so that they may lack a column."""
         return all(isinstance(operator, AheadFilter) for operator, _ in self._operators)
 
     def look_ahead(self, batch: pa.RecordBatch, late: LateColumn | None = None) -> Block | None:
@@ -324,7 +324,7 @@ class OperatorChain(ChainLife, Generic[OutputT]):
 
     @property
     def assigns_times(self) -> bool:
-        """Whether consumers get other watermarks than this chain."""
+        """Return whether consumers get other watermarks than this chain."""
         return bool(self._assigners)
 
     def tell_assigned(self) -> int:

@@ -101,7 +101,7 @@ class ChainLife:
 
     @property
     def minds_commits(self) -> bool:
-        """Whether an operator does anything when a checkpoint is complete."""
+        """Return whether an operator does anything when a checkpoint is complete."""
         return any(type(operator).commit is not Operator.commit for operator, _ in self._operators)
 
     def commit(self, checkpoint_id: int, *, waits: bool = True) -> None:

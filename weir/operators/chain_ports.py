@@ -27,7 +27,7 @@ class BlockOutput(Protocol):
     """An output that divides rows among consumers: what a filter before it keeps need not be copied before that."""
 
     def emit_block(self, block: Block, start: int, stop: int, rows: int) -> None:
-        """As :meth:`ChainOutput.emit`, of the rows from number ``start`` on and before ``stop``.
+        """Emit the rows of a block from number ``start`` on and before ``stop``.
 
         ``rows``: how many of them count; at least one.
         """
@@ -37,7 +37,7 @@ class RowIsolation(Protocol):
     """Puts rows aside that make a step raise."""
 
     def concerns(self, operator: Operator, step: str) -> bool:
-        """Whether rows of this operator, of a step, are looked at now."""
+        """Return whether rows of this operator, of a step, are looked at now."""
 
     def relax(self) -> None:
         """A checkpoint covers the rows that made steps raise."""

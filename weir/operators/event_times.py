@@ -37,7 +37,7 @@ class TimesOfRows:
         return latest
 
     def kept(self, rows: np.ndarray) -> TimesOfRows:
-        """Those of some of the rows; bool, shape (rows,)."""
+        """Return the times of some of the rows; bool, shape (rows,)."""
         bad = None if self.bad is None else self.bad[rows]
         return TimesOfRows(self.times_ms[rows], bad, None if self.nulls is None else self.nulls[rows])
 
@@ -60,7 +60,7 @@ class EventTimes:
     def __init__(
         self, column: str | None, expression: pl.Expr | None, strategy: WatermarkStrategy | None, clock: Clock
     ) -> None:
-        """One of ``column`` and ``expression`` is given."""
+        """Make the reader of times; one of ``column`` and ``expression`` is given."""
         self._column = column
         self._expression = expression
         self._input = None if expression is None else ExpressionInput([expression])
@@ -87,7 +87,7 @@ class EventTimes:
         return TimesOfRows(times_ms, nulls, nulls)
 
     def are_good(self, first_ms: int, last_ms: int) -> bool:
-        """Whether all times between these two are good now."""
+        """Return whether all times between these two are good now."""
         return first_ms >= -EVENT_TIME_MS_MAX and last_ms <= self.latest_ms
 
     @property

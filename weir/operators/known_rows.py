@@ -17,10 +17,10 @@ KNOWN_MAX = 200_000
 
 
 class KnownRows:
-    """Of one step, shared by its subtasks on a task manager: a row may come to another one than before."""
+    """The known rows of a step; subtasks on a task manager share them: a row may come to another one than before."""
 
     def __init__(self, stem: str, generation: int, restored_id: int) -> None:
-        """None are read yet.
+        """Make it; no file is read yet.
 
         Args:
             stem: path of the step's dead-letter files, without subtask index and ending.
@@ -34,7 +34,7 @@ class KnownRows:
         self._left: Counter[tuple[int, str]] | None = None
 
     def claim(self, length_bytes: int, raw: str) -> bool:
-        """Whether the letter of a row is there; it counts for one row. ``raw`` as it is in the file."""
+        """Return whether the letter of a row is there; it counts for one row. ``raw`` as it is in the file."""
         with self._lock:
             if self._left is None:
                 self._left = self._read()
@@ -44,7 +44,7 @@ class KnownRows:
             return True
 
     def _read(self) -> Counter[tuple[int, str]]:
-        """Of the files on this machine."""
+        """Return what the files on this machine have."""
         found: Counter[tuple[int, str]] = Counter()
         for path in sorted(glob.glob(f"{glob.escape(self._stem)}.*.jsonl")):
             with open(path, "rb") as file:

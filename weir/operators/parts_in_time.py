@@ -55,7 +55,7 @@ class PartsInTime:
         return int(self._as_of_ms[row])
 
     def tells_before(self, row: int) -> bool:
-        """Whether the operator is to be told of the watermark before it takes this row."""
+        """Return whether the operator is to be told of the watermark before it takes this row."""
         is_due = self._cuts & TimeCuts.DUE and self._as_of_ms[row] >= self._operator.due_ms()
         return bool(self._late[row] or is_due)
 

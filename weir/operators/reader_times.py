@@ -67,7 +67,7 @@ class ReaderTimes(Generic[OutputT]):
 
     @property
     def may_read(self) -> bool:
-        """Whether it is not too far ahead of others."""
+        """Return whether it is not too far ahead of others."""
         return self.drift is None or self.drift.may_read(self._watermark.time_ms)
 
     def to_json(self, polled: Poll | None = None) -> Json:

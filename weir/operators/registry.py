@@ -1,4 +1,4 @@
-"""From a spec to its runtime logic.
+"""The way from a spec to its runtime logic.
 
 Modules are loaded by name when they are needed, so that a subtask without keyed state loads neither compiled
 kernels nor a store.

@@ -57,7 +57,7 @@ class SideDicts:
         return rows.is_read and rows.add(made.rows, origin)
 
     def built(self, times_of: Callable[[Sequence[int]], list[pa.Array]]) -> Iterator[SideRows]:
-        """All that came since the last call; ``times_of`` makes both time columns of origins."""
+        """Yield what came since the last call; ``times_of`` makes both time columns of origins."""
         for name, rows in self._outputs.items():
             if rows.results:
                 yield SideRows(name, rows.built(times_of))

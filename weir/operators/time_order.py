@@ -87,7 +87,7 @@ class TimeOrder:
         return self._blocks
 
     def __bool__(self) -> bool:
-        """Whether rows wait."""
+        """Return whether rows wait."""
         self._take_new()
         return bool(self._parts)
 

@@ -39,7 +39,7 @@ class _Told:
 
 
 class UserErrors:
-    """Of one task manager; remembers over a job's restarts what it told. Any thread may call :meth:`tell`."""
+    """Errors in users' code on a task manager, remembered over a job's restarts. Any thread may call :meth:`tell`."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -86,7 +86,7 @@ class UserErrors:
 
 
 def is_users(error: BaseException) -> bool:
-    """Whether the code of the job's author raised it, called what did, or returned something wrong."""
+    """Return whether the code of the job's author raised it, called what did, or returned something wrong."""
     if isinstance(error, UserFunctionError):
         return True
     return _users_part(error) is not None

@@ -79,12 +79,12 @@ class OutputChecker(MapBatchesOperator):
             yield SideRows(out.output, checked)
 
     def as_side(self, did: str, rows: object, batch: pa.RecordBatch | None) -> tuple[pa.RecordBatch, ...]:
-        """As :meth:`checked`; ``did``: who handed the rows out, for messages."""
+        """Check rows of a side output; ``did``: who handed the rows out, for messages."""
         self._did = did
         return self.checked(rows, batch)
 
     def checked(self, result: Any, batch: pa.RecordBatch | None) -> tuple[pa.RecordBatch, ...]:
-        """As of the base class, sooner for a batch of exactly the declared form."""
+        """Check a result as the base class does, sooner for a batch of exactly the declared form."""
         if isinstance(result, pa.RecordBatch) and result.schema.equals(self._schema) and result.num_rows:
             fields = zip(result.schema, result.columns, strict=True)
             if not any(column.null_count for field, column in fields if not field.nullable):
@@ -93,7 +93,7 @@ class OutputChecker(MapBatchesOperator):
         return super().checked(result, batch)
 
     def _check_keys(self, out: pa.RecordBatch, batch: pa.RecordBatch) -> None:
-        """Of rows that are plainly those of the batch, by number and times: rows of other keys have their own times."""
+        """Check rows that are plainly the batch's, by number and times: rows of other keys have their own times."""
         changed = [name for name in self._key_columns if not out.column(name).equals(batch.column(name))]
         if not changed or out.num_rows != batch.num_rows:
             return

@@ -63,8 +63,8 @@ def checked_graph(
     ordered = _topological(nodes)
     for node in ordered:
         _check_parallelism(node, by_name, max_parallelism)
-        if isinstance(node.spec, SourceSpec):
-            _check_source(node, node.spec)
+        if node.source is not None:
+            _check_source(node, node.source)
         else:
             _check_schema(node, by_name)
     _check_partitioning(ordered)

@@ -8,14 +8,14 @@ from weir.plan.fingerprints import fingerprint_of
 from weir.plan.graph import Node, PhysicalGraph
 from weir.plan.reading_times import sources_by_reading_time
 from weir.redaction import redacted
-from weir.specs import SourceSpec
 
 
 def columns_not_read(node: Node) -> list[str]:
     """Columns that a source has and does not decode, because no step reads them; of other steps none."""
-    if not isinstance(node.spec, SourceSpec):
+    source = node.source
+    if source is None:
         return []
-    return [name for name in node.spec.schema.names if name not in node.spec.schema_read.names]
+    return [name for name in source.schema.names if name not in source.schema_read.names]
 
 
 def plan_document(graph: PhysicalGraph) -> dict[str, Any]:

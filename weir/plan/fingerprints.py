@@ -62,7 +62,7 @@ def difference_of_fingerprint(stored: str, graph: LogicalGraph, why: str) -> str
 
 
 def _former_fingerprint(graph: LogicalGraph) -> str:
-    """Of version 1."""
+    """Return the fingerprint of version 1."""
     return _digest(
         _document(
             graph,

@@ -41,7 +41,7 @@ class Exchange(Enum):
 
 @dataclass(frozen=True)
 class Input:
-    """One input of a node: the producer's name and how its rows reach this node."""
+    """An input of a node: the producer's name and how its rows reach this node."""
 
     producer: str
     exchange: Exchange = Exchange.FORWARD
@@ -57,7 +57,7 @@ class Input:
 
     @property
     def is_boundary(self) -> bool:
-        """Whether the next step begins a stage only because the job asks for it."""
+        """Return whether the next step begins a stage only because the job asks for it."""
         return self.stage_boundary and self.exchange is Exchange.FORWARD
 
     @property
@@ -68,7 +68,7 @@ class Input:
 
 @dataclass(frozen=True)
 class Node:
-    """One operator of the logical graph."""
+    """An operator of the logical graph."""
 
     name: str
     spec: OperatorSpec
@@ -97,13 +97,18 @@ class Node:
         )
 
     @property
+    def source(self) -> SourceSpec | None:
+        """The spec of a node that reads from outside; None: this one does not."""
+        return self.spec if isinstance(self.spec, SourceSpec) else None
+
+    @property
     def is_source(self) -> bool:
-        """Whether this node reads from outside."""
-        return isinstance(self.spec, SourceSpec)
+        """Return whether this node reads from outside."""
+        return self.source is not None
 
     @property
     def is_sink(self) -> bool:
-        """Whether this node ends a branch."""
+        """Return whether this node ends a branch."""
         return isinstance(self.spec, SinkSpec)
 
     @property
@@ -113,12 +118,12 @@ class Node:
 
     @property
     def is_keyed(self) -> bool:
-        """Whether this node keeps keyed state."""
+        """Return whether this node keeps keyed state."""
         return bool(self.states)
 
     @property
     def key_columns(self) -> list[list[str]]:
-        """By input the key columns that a keyed step goes by; of other steps none."""
+        """Return by input the key columns that a keyed step goes by; other steps have none."""
         found = [list(self.spec.keys_of_input(index)) for index in range(len(self.inputs))]
         return found if any(found) else []
 
@@ -134,7 +139,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Edge:
-    """All channels between two stages; ``index`` counts the consumer's input edges from 0."""
+    """The channels between two stages; ``index`` counts the consumer's input edges from 0."""
 
     producer_stage: int
     consumer_stage: int
@@ -178,12 +183,12 @@ class Stage:
 
     @property
     def is_source(self) -> bool:
-        """Whether the chain starts with a source."""
+        """Return whether the chain starts with a source."""
         return self.nodes[0].is_source
 
     @property
     def is_keyed(self) -> bool:
-        """Whether an operator of the chain keeps keyed state."""
+        """Return whether an operator of the chain keeps keyed state."""
         return any(node.is_keyed for node in self.nodes)
 
     @property
@@ -193,7 +198,7 @@ class Stage:
 
     @property
     def has_groups(self) -> bool:
-        """Whether its subtasks own key groups, because rows come by HASH."""
+        """Return whether its subtasks own key groups, because rows come by HASH."""
         return bool(self.keyed_inputs)
 
     @property
@@ -202,7 +207,7 @@ class Stage:
         return frozenset(edge.index for edge in self.inputs if edge.exchange is Exchange.HASH)
 
     def subtasks(self) -> list[SubtaskId]:
-        """This stage's subtasks, by index."""
+        """Return this stage's subtasks, by index."""
         return [SubtaskId(self.index, index) for index in self.subtask_indices]
 
 
@@ -280,7 +285,7 @@ class PhysicalGraph:
         return replace(self, stages=(*self.stages[:stage_index], changed, *self.stages[stage_index + 1 :]))
 
     def subtasks(self) -> list[SubtaskId]:
-        """All subtasks, by stage, then index."""
+        """Return all subtasks, by stage, then index."""
         return [subtask for stage in self.stages for subtask in stage.subtasks()]
 
     @property
@@ -290,7 +295,7 @@ class PhysicalGraph:
 
     @property
     def waits_for_event_time(self) -> bool:
-        """Whether a step does something when a watermark comes."""
+        """Return whether a step does something when a watermark comes."""
         return any(node.spec.waits_for_event_time for stage in self.stages for node in stage.nodes)
 
     @cached_property
@@ -333,12 +338,12 @@ class PhysicalGraph:
 
 
 def consumer_counts(nodes: Iterable[Node]) -> Counter[str]:
-    """By ``output_id`` how many inputs read an output."""
+    """Return by ``output_id`` how many inputs read an output."""
     return Counter(item.output_id for node in nodes for item in node.inputs)
 
 
 def chains_to_producer(by_name: Mapping[str, Node], node: Node, consumers: Mapping[str, int]) -> bool:
-    """Whether a node joins its producer's stage; ``consumers`` as of :func:`consumer_counts`."""
+    """Return whether a node joins its producer's stage; ``consumers`` as of :func:`consumer_counts`."""
     if len(node.inputs) != 1:
         return False
     item = node.inputs[0]

@@ -1,4 +1,4 @@
-"""From which sources the inputs of joins and the like come: what they keep belongs to one input or the other."""
+"""The sources of the inputs of joins and the like: what such steps keep belongs to one input or the other."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from weir.protocol.checkpoints.manifest import Manifest, Origins
 
 
 def origins_of(graph: LogicalGraph) -> dict[str, Origins]:
-    """By step with state and several inputs: of each input the sources whose rows come there."""
+    """Return, by step with state and several inputs, for each input the sources whose rows come there."""
     sources: dict[str, frozenset[str]] = {}
     found = {}
     for node in graph.nodes:
@@ -20,7 +20,7 @@ def origins_of(graph: LogicalGraph) -> dict[str, Origins]:
 
 
 def check_origins(graph: LogicalGraph, manifest: Manifest) -> None:
-    """See that no step takes the rows of one input for those of another.
+    """Check that no step takes the rows of one input for those of another.
 
     Raises:
         CheckpointError: inputs have changed places.

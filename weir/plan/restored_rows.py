@@ -28,7 +28,7 @@ def rows_of_subtask(
     steps: Collection[str] = (),
     waiting: Sequence[InputRows] = (),
 ) -> list[InputRows]:
-    """Of rows that were under way to a stage those that belong to one of its subtasks now.
+    """Return which rows that were under way to a stage belong to one of its subtasks now.
 
     Args:
         rows: of the whole stage; with their key hashes if they came by HASH.

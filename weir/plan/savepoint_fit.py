@@ -16,7 +16,6 @@ from weir.protocol.checkpoints.manifest import Manifest
 from weir.protocol.checkpoints.restore_plan import places_now
 from weir.protocol.checkpoints.savepoint import StageNow, fit_savepoint, renamed
 from weir.specs.event_times import AssignEventTimeSpec
-from weir.specs.keyed import KeyedProcessSpec
 
 
 def fitted_to(
@@ -74,12 +73,12 @@ def with_names_of(graph: LogicalGraph, manifest: Manifest) -> Manifest:
 
 
 def renamed_keys(graph: LogicalGraph) -> dict[str, dict[str, str]]:
-    """By step: names of key columns then by names now, of those that say what they were called."""
+    """Return by step the names of key columns then by names now, of those that say what they were called."""
     return _renamed_columns({node.name: node.spec.keys_of_input(0) for node in graph.nodes})
 
 
 def _renamed_aggregates(graph: LogicalGraph) -> dict[str, dict[str, str]]:
-    """By step: names of aggregates then by names now, of those that say what they were called."""
+    """Return by step the names of aggregates then by names now, of those that say what they were called."""
     return _renamed_columns(
         {step: tuple(each.output for each in layout) for step, layout in layouts_of(graph).items()}
     )
@@ -96,9 +95,7 @@ def _renamed_columns(columns: Mapping[str, tuple[str, ...]]) -> dict[str, dict[s
 def _renamed_states(graph: LogicalGraph) -> dict[str, str]:
     """``step/state`` then by ``step/state`` now, of the states that say what they were called."""
     return {
-        f"{node.name}/{state.name}": f"{node.name}/{state.renamed_from}"
+        f"{node.name}/{now}": f"{node.name}/{then}"
         for node in graph.nodes
-        if isinstance(node.spec, KeyedProcessSpec)
-        for state in node.spec.states
-        if state.renamed_from
+        for now, then in node.spec.renamed_states.items()
     }

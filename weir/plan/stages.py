@@ -1,4 +1,4 @@
-"""From the graph that an author wrote to the one that runs: steps become stages, and columns that nobody reads go."""
+"""The way from an author's graph to the one that runs: steps become stages, and columns that nobody reads go."""
 
 from __future__ import annotations
 

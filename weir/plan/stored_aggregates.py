@@ -1,4 +1,4 @@
-"""In which order the steps of a job keep their aggregates: see ``weir.protocol.checkpoints.aggregate_layout``."""
+"""The order in which steps of a job keep aggregates: see ``weir.protocol.checkpoints.aggregate_layout``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from weir.specs.windows import WindowAggregateSpec
 
 
 def layouts_of(graph: LogicalGraph) -> dict[str, Layout]:
-    """By step: the aggregates of its state, in their order there."""
+    """Return by step the aggregates of its state, in their order there."""
     by_name = {node.name: node for node in graph.nodes}
     found = {
         node.name: node.spec.stored_layout(by_name[item.producer].schema_of(item.output))
@@ -89,7 +89,7 @@ def _sharing(layout: Layout) -> dict[tuple[str | None, ...], list[str]]:
 
 
 def _kept_rows(manifest: Manifest, step: str) -> bool:
-    """Whether the step's state has rows of windows."""
+    """Return whether the step's state has rows of windows."""
     kept = [part.operators.get(step) for part in manifest.parts]
     return any(isinstance(value, dict) and value.get("kind") == WindowProcessSpec.kind for value in kept)
 

@@ -28,7 +28,7 @@ class Parent:
 
     @classmethod
     def at(cls, fd: int, on_text: Callable[[str], None] | None = None) -> Parent:
-        """That of this file descriptor, which may be open already; as the constructor."""
+        """Return the parent at this file descriptor, which may be open already; arguments are the constructor's."""
         parent = cls._open.get(fd)
         if parent is None:
             cls._open[fd] = parent = cls(fd, on_text)

@@ -17,18 +17,18 @@ from weir.protocol.checkpoints.manifest import Manifest
 
 @dataclass(frozen=True, slots=True)
 class DatabaseRun:
-    """As images of a checkpoint and deployments have it, in the form ``name@base``."""
+    """A run over a database, which images of checkpoints and deployments have in the form ``name@base``."""
 
     name: str
     #: What is added to the number of a checkpoint.
     base: int = 0
 
     def __str__(self) -> str:
-        """Its form in manifests and messages."""
+        """Return the form in manifests and messages."""
         return f"{self.name}@{self.base}"
 
     def timestamp(self, checkpoint_id: int) -> int:
-        """Of what a checkpoint covers; grows over all restarts of the job, and from a savepoint to the next job."""
+        """Return the time of what a checkpoint covers; grows over restarts, and from a savepoint to the next job."""
         return self.base + checkpoint_id
 
     def after(self, checkpoint_id: int) -> DatabaseRun:

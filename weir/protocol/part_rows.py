@@ -19,7 +19,7 @@ _SPREAD_MIN = 0.1
 
 
 class PartRows:
-    """One per subtask, called by its thread."""
+    """The rows that a subtask takes at a time; its thread calls the methods."""
 
     def __init__(self, rows_max: int) -> None:
         """``rows_max``: rows of the largest batch."""
@@ -30,7 +30,7 @@ class PartRows:
 
     @property
     def is_limited(self) -> bool:
-        """Whether larger batches than :attr:`rows` are to be cut: no step is slow else, whatever a batch has."""
+        """Return whether larger batches than :attr:`rows` are to be cut: no step is slow else, whatever a batch has."""
         return self.rows < self._rows_max
 
     def took(self, rows: int, elapsed_s: float, waited_s: float = 0.0) -> None:

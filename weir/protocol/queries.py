@@ -76,16 +76,16 @@ class Question:
 
     @property
     def is_bounded(self) -> bool:
-        """Whether a range is asked for."""
+        """Return whether a range is asked for."""
         return (self.first, self.last, self.prefix) != (None, None, None)
 
     @property
     def has_times(self) -> bool:
-        """Whether only what belongs to some times is asked for."""
+        """Return whether only what belongs to some times is asked for."""
         return (self.time_from_ms, self.time_to_ms) != (None, None)
 
     def to_json(self) -> dict[str, Any]:
-        """For a task manager."""
+        """Return the question for a task manager."""
         # ``asdict`` copies every value, which takes half as long as all the rest of a question.
         return {
             name: value for name, default in _DEFAULTS.items() if (value := getattr(self, name)) != default

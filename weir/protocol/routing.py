@@ -67,7 +67,7 @@ class RoutingTable:
 
     @property
     def subtask_count(self) -> int:
-        """One more than the highest subtask index: what ``weir.keys.hashing.partition_hashes`` takes."""
+        """Return one more than the highest subtask index: what ``weir.keys.hashing.partition_hashes`` takes."""
         return self.subtasks[-1] + 1
 
     @cached_property
@@ -208,7 +208,7 @@ def _assign(owners: list[int | None], subtasks: tuple[int, ...]) -> tuple[int, .
 
 
 def _preferences(group_count: int, subtasks: tuple[int, ...]) -> list[list[int]]:
-    """For each group all subtasks, in the order in which a walk along the ring meets them."""
+    """Return for each group all subtasks, in the order in which a walk along the ring meets them."""
     indices = {f"subtask-{subtask}": subtask for subtask in subtasks}
     ring = HashRing(nodes=list(indices), hash_fn=_ring_hash, vnodes=_RING_POINTS_PER_SUBTASK)
     return [[indices[name] for name in ring.iterate_nodes(f"group-{group}")] for group in range(group_count)]

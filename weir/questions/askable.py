@@ -9,7 +9,7 @@ from weir.protocol.queries import QueryError
 
 
 def askable(graph: LogicalGraph) -> dict[str, list[str]]:
-    """Of each step of a job its states that can be asked."""
+    """Return for each step of a job its states that can be asked."""
     return {node.name: list(node.spec.asked_names) for node in graph.nodes}
 
 

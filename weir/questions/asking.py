@@ -39,7 +39,7 @@ def _observe_nothing(step: str, state: str, consistency: str, status: int, took_
 
 
 class Asking:
-    """One for each process; used in the event loop."""
+    """The asking of a process, which has one; used in the event loop."""
 
     def __init__(self, directory: Directory, observe: Observe = _observe_nothing) -> None:
         self._directory = directory
@@ -69,7 +69,7 @@ class Asking:
             self._observe(question.step, question.state, question.consistency, status, took_s)
 
     def begin(self, question: Question, done: Done) -> Callable[[], None] | None:
-        """As :meth:`ask` for one key, if its owner can be asked at once: in two turns of the loop instead of eight.
+        """Begin a question for one key, if its owner can be asked at once: in two turns of the loop instead of eight.
 
         Returns:
             What takes the question back, whereupon ``done`` is not called; None: it takes :meth:`ask`.

@@ -38,10 +38,10 @@ class AskError(WeirError):
 
 
 class Connection:
-    """To the control plane of a job, or any of its task managers; made by :func:`connect`."""
+    """A connection to the control plane of a job, or any of its task managers; :func:`connect` makes it."""
 
     def __init__(self, address: str, *, timeout_s: float = 10.0, patience_s: float = 10.0) -> None:
-        """See :func:`connect`."""
+        """Connect; :func:`connect` has the arguments."""
         host, port = place_of(address)
         self._address = f"{host}:{port}"
         self._connection = open_connection(host, port, timeout_s)
@@ -50,7 +50,7 @@ class Connection:
         self._clock = SystemClock()
 
     def state(self, step: str, state: str) -> StateQuestions:
-        """One state of a step: the name that it was declared with, of aggregates that of their column."""
+        """Return a state of a step: the name that it was declared with, of aggregates that of their column."""
         return StateQuestions(self, step, state)
 
     def states(self) -> list[tuple[str, str]]:
@@ -74,7 +74,7 @@ class Connection:
         return status, answer
 
     def ask_arrow(self, path: str, parameters: Mapping[str, str]) -> tuple[dict[str, Any], bytes]:
-        """As :meth:`ask` of a page of rows, which come as a stream of Arrow beside the rest of the answer.
+        """Ask for a page of rows, which come as a stream of Arrow beside the rest of the answer.
 
         Raises:
             AskError: it was refused, or there was no answer in time.

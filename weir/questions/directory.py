@@ -30,11 +30,11 @@ class Directory(Protocol):
 
     @property
     def generation(self) -> int:
-        """Of the deployment; 0: none is known."""
+        """Return the generation of the deployment; 0: none is known."""
 
     @property
     def away_s(self) -> float:
-        """For how long the control plane has not answered; 0: it does. It may have deployed the job anew meanwhile."""
+        """Return for how long the control plane has not answered; 0: it does. It may have deployed anew since."""
 
     async def refresh(self, *, is_wrong: bool) -> None:
         """Learn anew what may have changed; ``is_wrong``: what is known has led to the wrong place."""
@@ -50,10 +50,10 @@ class Directory(Protocol):
         """
 
     def known(self) -> Mapping[str, Sequence[str]]:
-        """Of each step the states that can be asked for; see ``weir.questions.askable``."""
+        """Return for each step the states that can be asked for; see ``weir.questions.askable``."""
 
     def routing_version(self, stage_index: int) -> int:
-        """Of the stage's routing table."""
+        """Return the version of the stage's routing table."""
 
     def likely_group(self, question: Question, stage_index: int) -> int | None:
         """Where the key most likely is; see ``weir.questions.likely_groups``."""
@@ -76,12 +76,12 @@ class Directory(Protocol):
 
     @property
     def is_fresh(self) -> bool:
-        """Whether :meth:`refresh` would not wait for anything, and the control plane answers."""
+        """Return whether :meth:`refresh` would not wait for anything, and the control plane answers."""
 
     def begin_call(
         self, address: str, question: Question, done: Callable[[Reply | None], None]
     ) -> Callable[[], None] | None:
-        """As :meth:`call`, without waiting: ``done`` gets the reply, or None if there is none.
+        """Begin a :meth:`call`, without waiting: ``done`` gets the reply, or None if there is none.
 
         Returns:
             What takes the question back, whereupon ``done`` is not called; None: it takes :meth:`call`.

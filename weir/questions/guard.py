@@ -106,7 +106,7 @@ def _host_name(host: str) -> str | None:
 
 
 def _is_own(origin: str, headers: Mapping[str, str]) -> bool:
-    """Whether a page of this very server asks: it has the address under which the browser reached us."""
+    """Return whether a page of this very server asks: it has the address under which the browser reached us."""
     try:
         parts = urlsplit(origin)
     except ValueError:
@@ -115,7 +115,7 @@ def _is_own(origin: str, headers: Mapping[str, str]) -> bool:
 
 
 def _is_from_a_foreign_page(headers: Mapping[str, str]) -> bool:
-    """Whether a request without ``Origin`` was caused by a page that is not ours, as an image's address can."""
+    """Return whether a request without ``Origin`` was caused by a page that is not ours, as an image's address can."""
     site = headers.get("sec-fetch-site")
     if site is not None:
         return site not in _OWN_SITES

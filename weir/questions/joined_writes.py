@@ -37,7 +37,7 @@ class JoinedWrites:
         return getattr(self._transport, name)
 
     def write(self, data: bytes) -> None:
-        """As of a transport."""
+        """Write data, as a transport does."""
         if self._head:
             data, self._head = self._head + data, b""
         elif data.startswith(_HEAD) and data.endswith(b"\r\n\r\n"):
@@ -48,7 +48,7 @@ class JoinedWrites:
         self._transport.write(data)
 
     def close(self) -> None:
-        """As of a transport: after what was written."""
+        """Close, as a transport does: after what was written."""
         self._send_head()
         self._transport.close()
 
@@ -59,7 +59,7 @@ class JoinedWrites:
 
 
 class JoiningProtocol(PatientProtocol):
-    """For ``uvicorn.Config(http=...)``."""
+    """The protocol for ``uvicorn.Config(http=...)``."""
 
     def __init__(self, *args: Any, begin: Begin | None = None, **kwargs: Any) -> None:
         """``begin``: takes some requests before the application does; see ``StatePages.begin``."""
@@ -134,7 +134,7 @@ class JoiningProtocol(PatientProtocol):
     def _respond(
         self, cycle: RequestResponseCycle, status: int, headers: list[tuple[bytes, bytes]], body: bytes
     ) -> None:
-        """As ``cycle.send`` does, in one piece."""
+        """Send a whole answer, as ``cycle.send`` does, in one piece."""
         lines = [STATUS_LINE[status]]
         for name, value in (*cycle.default_headers, *headers):
             lines += (name, b": ", value, b"\r\n")

@@ -72,7 +72,7 @@ def json_column(values: Sequence[Any]) -> pa.Array:
 
 
 def is_json_type(dtype: pa.DataType) -> bool:
-    """Whether a column is one of :func:`json_column`."""
+    """Return whether a column is one of :func:`json_column`."""
     return isinstance(dtype, pa.BaseExtensionType) and dtype.extension_name == "arrow.json"
 
 

@@ -20,7 +20,7 @@ _SIGN = 1 << 63
 
 
 def key_kinds(graph: LogicalGraph) -> dict[str, KeyKind]:
-    """By step, what its keys are; without steps of several key columns, and of other types."""
+    """Return by step what its keys are; without steps of several key columns, and of other types."""
     nodes = {node.name: node for node in graph.nodes}
     found: dict[str, KeyKind] = {}
     for name, node in nodes.items():

@@ -331,7 +331,7 @@ class QuestionLink:
             take_back()
 
     def begin(self, question: bytes, timeout_s: float, done: Done) -> Callable[[], None] | None:
-        """As :meth:`ask`, without a task of asyncio, each of whose steps is a turn of the loop.
+        """Begin to :meth:`ask`, without a task of asyncio, each of whose steps is a turn of the loop.
 
         Returns:
             What takes the question back, whereupon ``done`` is not called; None: there is no connection yet, for which

@@ -49,7 +49,7 @@ _JSON_HEADER = (b"content-type", b"application/json")
 
 
 def tells_state(path: str) -> bool:
-    """Whether what is at a path of HTTP has keys or values of a state."""
+    """Return whether what is at a path of HTTP has keys or values of a state."""
     first = path.split("/", 2)[1:2]
     return first == ["state"] or (bool(first) and first[0].encode() in _STORE_PATHS)
 
@@ -106,7 +106,7 @@ class StatePages:
         return self._asking.begin(question, answered)
 
     def _is_admitted(self, scope: Scope) -> bool:
-        """Whether nothing stands against an answer; the same headers come again and again."""
+        """Return whether nothing stands against an answer; the same headers come again and again."""
         headers = dict(scope["headers"])
         # Answers to pages of other origins have more headers; of several hosts the guard knows which one counts.
         if b"origin" in headers or len(headers) != len(scope["headers"]):
@@ -281,7 +281,7 @@ class _Gone:
         self.has_gone = False
 
     def listen(self) -> None:
-        """From now on."""
+        """Listen from now on."""
         self._listening = asyncio.ensure_future(self._listen())
 
     async def _listen(self) -> None:
@@ -291,6 +291,6 @@ class _Gone:
         self._task.cancel()
 
     def close(self) -> None:
-        """It is answered."""
+        """Stop to listen: the question is answered."""
         if self._listening is not None:
             self._listening.cancel()

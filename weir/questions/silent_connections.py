@@ -95,7 +95,7 @@ class PatientProtocol(HttpToolsProtocol):
 
     @property
     def asks_nothing(self) -> bool:
-        """Whether no request is being answered or has come whole."""
+        """Return whether no request is being answered or has come whole."""
         return self._silence is not None or self.timeout_keep_alive_task is not None
 
     @property

@@ -26,7 +26,7 @@ class Keeper(Protocol):
 
     @property
     def is_shared(self) -> bool:
-        """Whether another process can come to lead while this process runs."""
+        """Return whether another process can come to lead while this process runs."""
 
     def lead(self) -> None:
         """Become the leader; waits while another process leads, if this place can tell when that ends.

@@ -113,7 +113,7 @@ class AvroFields:
         return [self._named.get(_name(kind), kind) if _name(kind) not in _KNOWN else kind]
 
     def fits(self, found: Sequence[Json], data_type: pa.DataType, decimals: list[Json]) -> bool:
-        """Whether a value of one of these types, not null, can be a value of the column.
+        """Return whether a value of one of these types, not null, can be a value of the column.
 
         Args:
             found: from :meth:`at`.
@@ -145,7 +145,7 @@ class AvroFields:
 
 
 def fits_plain(name: str, logical: str, data_type: pa.DataType) -> bool:
-    """Whether a value of a type of Avro that has no others within it can be a value of a column."""
+    """Return whether a value of a type of Avro that has no others within it can be a value of a column."""
     is_number = pa_types.is_integer(data_type) or pa_types.is_floating(data_type)
     if pa_types.is_boolean(data_type):
         return name == "boolean"
@@ -171,7 +171,7 @@ def stored_time(logical: str, zone: str | None) -> pa.DataType | None:
 
 
 def time_of(found: Sequence[Json], data_type: pa.DataType) -> pa.DataType | None:
-    """As what times the numbers of a column of times are to be read; None: as those of the column itself."""
+    """Return as what times the numbers of a column of times are to be read; None: as those of the column itself."""
     if not pa_types.is_temporal(data_type):
         return None
     zone = data_type.tz if pa_types.is_timestamp(data_type) else None
@@ -217,7 +217,7 @@ def _logical(kind: Json) -> str:
 
 
 def decimals_in(kind: Json) -> list[Json]:
-    """All types of logical type "decimal"."""
+    """Return all types of logical type "decimal"."""
     if isinstance(kind, list):
         return [found for inner in kind for found in decimals_in(inner)]
     if not isinstance(kind, Mapping):

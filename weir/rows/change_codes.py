@@ -35,6 +35,6 @@ def change_codes(batch: pa.RecordBatch) -> np.ndarray:
 
 
 def adds_rows(codes: np.ndarray) -> np.ndarray:
-    """Whether each row is added to the table, and not taken away; bool, shape (rows,)."""
+    """Return whether each row is added to the table, and not taken away; bool, shape (rows,)."""
     found: np.ndarray = (codes == INSERT) | (codes == UPDATE_AFTER)
     return found

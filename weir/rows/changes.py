@@ -30,13 +30,13 @@ CHANGE_FIELD = pa.field(CHANGE_COLUMN, pa.string(), nullable=False)
 
 
 def is_changelog(schema: pa.Schema) -> bool:
-    """Whether rows of these columns are changes."""
+    """Return whether rows of these columns are changes."""
     index = schema.get_field_index(CHANGE_COLUMN)
     return index >= 0 and bool(pa.types.is_string(schema.field(index).type))
 
 
 def changelog_schema(step: str, fields: Sequence[pa.Field]) -> pa.Schema:
-    """These columns and ``_change``; called by specs of steps whose result is updated.
+    """Return the schema of these columns and ``_change``; called by specs of steps whose result is updated.
 
     Raises:
         GraphError: a column is there twice.
@@ -94,7 +94,7 @@ def folded(changes: pl.DataFrame) -> pl.DataFrame:
 
 
 def rows_there(changes: pl.DataFrame) -> pl.DataFrame:
-    """As :func:`folded`, of a part of a changelog: a row that was taken away and never added is not there.
+    """Return the rows that are there after a part of a changelog: one taken away and never added is not.
 
     Raises:
         ValueError: a value of ``_change`` is none of :data:`CHANGES`.
@@ -103,7 +103,7 @@ def rows_there(changes: pl.DataFrame) -> pl.DataFrame:
 
 
 def _counted(changes: pl.DataFrame) -> pl.DataFrame:
-    """Each different row once, and in ``_change`` how often it was added more than it was taken away."""
+    """Return each different row once, with ``_change``: how often it was added more than it was taken away."""
     unknown = changes.filter(~pl.col(CHANGE_COLUMN).is_in(CHANGES))
     if unknown.height:
         raise ValueError(f"{CHANGE_COLUMN} is {unknown[CHANGE_COLUMN][0]!r}; it must be one of {CHANGES}")
@@ -115,7 +115,7 @@ def _counted(changes: pl.DataFrame) -> pl.DataFrame:
 
 
 def _repeated(counted: pl.DataFrame) -> pl.DataFrame:
-    """Each row as often as ``_change`` says, without that column."""
+    """Return each row as often as ``_change`` says, without that column."""
     times = counted[CHANGE_COLUMN].to_numpy()
     positions = pl.int_range(counted.height, eager=True).repeat_by(pl.Series(times)).explode().drop_nulls()
     return counted.drop(CHANGE_COLUMN)[positions]

@@ -22,7 +22,7 @@ def whole_rows(rows: pa.RecordBatch | pa.Table) -> pa.RecordBatch | pa.Table:
 
 
 def has_arrays(schema: pa.Schema) -> bool:
-    """Whether some column has lists of a fixed size, or lists or structs of them."""
+    """Return whether some column has lists of a fixed size, or lists or structs of them."""
     return any(dtype.num_fields and _has_arrays(dtype) for dtype in schema.types)
 
 

@@ -11,7 +11,7 @@ from weir.errors import StateError
 
 
 def packed_values(array: pa.Array, dtype: pa.DataType) -> pa.Array:
-    """Each value of a column of type ``dtype`` as a message; null stays null. Returns large_binary."""
+    """Return each value of a column of type ``dtype`` as a message, large_binary; null stays null."""
     if array.type != dtype:
         array = array.cast(dtype)
     # Bytes that lie under nulls are anything; equal values have equal messages: those that are taken have zeros there.

@@ -85,7 +85,7 @@ def _is_whole(data_type: pa.DataType) -> bool:
 
 @lru_cache(maxsize=1_000)
 def has_singles(data_type: pa.DataType) -> bool:
-    """Whether a type is that of floats of fewer than 64 bits, or has such within it."""
+    """Return whether a type is that of floats of fewer than 64 bits, or has such within it."""
     if is_list(data_type):
         return has_singles(data_type.value_type)
     if pa_types.is_struct(data_type):

@@ -88,7 +88,7 @@ def _told(scalar: pa.Scalar) -> Any:
 
 
 def _has(dtype: pa.DataType, is_meant: Callable[[pa.DataType], bool]) -> bool:
-    """Whether a type is meant, or lies within this one at whatever depth."""
+    """Return whether a type is meant, or lies within this one at whatever depth."""
     if dtype.num_fields:
         return any(_has(dtype.field(index).type, is_meant) for index in range(dtype.num_fields))
     return is_meant(dtype)

@@ -18,7 +18,7 @@ _BEYOND_ASCII = 0x80
 
 @lru_cache(maxsize=1_000)
 def has_texts(dtype: pa.DataType) -> bool:
-    """Whether there are texts in values of this type, at whatever depth."""
+    """Return whether there are texts in values of this type, at whatever depth."""
     if isinstance(dtype, pa.BaseExtensionType):
         return has_texts(dtype.storage_type)
     if pat.is_dictionary(dtype):
@@ -63,7 +63,7 @@ def are_utf8(column: pa.Array) -> bool:
 
 
 def _are_right_together(texts: pa.Array, width: type) -> bool:
-    """Whether the texts are UTF-8 by a look at all their bytes at once; False: it is not known."""
+    """Return whether the texts are UTF-8 by a look at all their bytes at once; False: it is not known."""
     _, offsets, data = texts.buffers()
     if not len(texts) or data is None:
         return True
@@ -88,7 +88,7 @@ def _are_right_together(texts: pa.Array, width: type) -> bool:
 
 
 def _places(column: pa.Array, name: str) -> list[tuple[str, np.ndarray]]:
-    """For each path of texts in an array, in which of its values they are wrong; bool, shape (values,)."""
+    """Return for each path of texts in an array in which of its values they are wrong; bool, shape (values,)."""
     dtype = column.type
     if isinstance(dtype, pa.BaseExtensionType):
         return _places(column.storage, name)
@@ -116,7 +116,7 @@ def _places(column: pa.Array, name: str) -> list[tuple[str, np.ndarray]]:
 
 
 def _in_lists(wrong: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """In which lists of values, given by where they end after where the first begins, some are wrong."""
+    """Return in which lists of values, given by where they end after where the first begins, some are wrong."""
     before = np.concatenate([[0], np.cumsum(wrong)])
     found: np.ndarray = before[ends[1:]] > before[ends[:-1]]
     return found

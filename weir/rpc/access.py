@@ -76,7 +76,7 @@ class Gate:
             )
 
     def gives_orders(self, brought: str | bytes) -> bool:
-        """Whether this is the secret of this task manager's own control plane."""
+        """Return whether this is the secret of this task manager's own control plane."""
         return isinstance(brought, bytes) and hmac.compare_digest(brought, self._orders)
 
     def check_role(self, method: str, role: Role | None) -> None:

@@ -25,7 +25,7 @@ class Message(Protocol):
         """Read it."""
 
     def SerializeToString(self) -> bytes:
-        """Its bytes."""
+        """Return the message's bytes."""
 
 
 Reply = TypeVar("Reply", bound=Message)

@@ -1,4 +1,4 @@
-"""Between dataclasses and protobuf messages, and the limits of the wire. Used by both processes."""
+"""The way between dataclasses and protobuf messages, and the limits of the wire. Used by both processes."""
 
 from __future__ import annotations
 
@@ -97,17 +97,17 @@ def check_same_job(ours: JobIdentity, theirs: JobIdentity) -> None:
 
 
 def subtask_to_proto(subtask: SubtaskId) -> common_pb2.SubtaskId:
-    """To the wire."""
+    """Return a subtask for the wire."""
     return common_pb2.SubtaskId(stage_index=subtask.stage_index, subtask_index=subtask.subtask_index)
 
 
 def subtask_from_proto(message: common_pb2.SubtaskId) -> SubtaskId:
-    """From the wire."""
+    """Return a subtask from the wire."""
     return SubtaskId(message.stage_index, message.subtask_index)
 
 
 def channel_to_proto(channel: ChannelId) -> common_pb2.ChannelId:
-    """To the wire."""
+    """Return a channel for the wire."""
     return common_pb2.ChannelId(
         producer=subtask_to_proto(channel.producer),
         consumer=subtask_to_proto(channel.consumer),
@@ -116,7 +116,7 @@ def channel_to_proto(channel: ChannelId) -> common_pb2.ChannelId:
 
 
 def channel_from_proto(message: common_pb2.ChannelId) -> ChannelId:
-    """From the wire."""
+    """Return a channel from the wire."""
     return ChannelId(
         subtask_from_proto(message.producer), subtask_from_proto(message.consumer), message.edge_index
     )
@@ -151,7 +151,7 @@ _FAILURE_KINDS_BACK: dict[int, FailureKind] = {number: kind for kind, number in 
 
 
 def failure_kind_to_proto(kind: FailureKind) -> control_pb2.FailureKind:
-    """As a field of a report."""
+    """Return a kind of failure as a field of a report."""
     return _FAILURE_KINDS[kind]
 
 
@@ -169,7 +169,7 @@ _STATE_MOVES_BACK: dict[int, StateMove] = {number: move for move, number in _STA
 
 
 def strategy_to_proto(strategy: StateStrategy) -> control_pb2.StateStrategy:
-    """As a field of a Deploy."""
+    """Return a strategy as a field of a Deploy."""
     return control_pb2.StateStrategy(
         move=_STATE_MOVES[strategy.move],
         asks_for_places=strategy.asks_for_places,
@@ -197,7 +197,7 @@ _KIND_KEY = "weir-failure-kind"
 
 
 def refusal_metadata(kind: FailureKind) -> tuple[tuple[str, str], ...]:
-    """For ``context.set_trailing_metadata`` before ``context.abort``."""
+    """Return metadata for ``context.set_trailing_metadata`` before ``context.abort``."""
     return ((_KIND_KEY, kind.value),)
 
 

@@ -33,7 +33,7 @@ class Identity:
 
     @property
     def trusts_all(self) -> bool:
-        """Whether nothing is checked (``security.insecure``)."""
+        """Return whether nothing is checked (``security.insecure``)."""
         return self.tls is None and self.checker is None
 
 

@@ -62,6 +62,6 @@ def callers(method: str) -> frozenset[Role]:
 
 
 def takes_orders(method: str) -> bool:
-    """Whether a call of a task manager is an order, for which its own control plane alone has the secret."""
+    """Return whether a call of a task manager is an order, for which its own control plane alone has the secret."""
     service, _, name = method.lstrip("/").partition("/")
     return service == _TASK_MANAGER and name not in _OF_PEERS | _WITHOUT_ORDERS

@@ -14,7 +14,8 @@ from weir.author.operator import NEVER_US, Json, OperatorContext, Poll, SourceRe
 from weir.author.watermarks import WatermarkStrategy
 from weir.clock import SystemClock
 from weir.local.collected import Collection
-from weir.local.deployment import Deployment, JobParts, no_state
+from weir.local.deployment import Deployment, no_state
+from weir.local.job_parts import JobParts
 from weir.local.preparing import initial_routing, local_settings
 from weir.plan.graph import Exchange, Input, LogicalGraph, Node, PhysicalGraph
 from weir.plan.rules.projection import without_unread_columns

@@ -157,7 +157,7 @@ def aggregate_type(
 
 
 def decimal_type(function: AggregateFunction, dtype: pa.DataType) -> pa.DataType:
-    """Of a sum, an extreme or a mean of decimals, as in SQL: exact, and of up to 38 digits."""
+    """Return the type of a sum, an extreme or a mean of decimals, as in SQL: exact, and of up to 38 digits."""
     if function in ("min", "max"):
         return dtype
     return pa.decimal128(38, max(dtype.scale, _MEAN_SCALE) if function == "mean" else dtype.scale)
@@ -171,19 +171,19 @@ def decimal_mend(column: str | None, dtype: pa.DataType) -> str:
 
 
 def compares_texts(function: AggregateFunction, column: str | None, schema: pa.Schema) -> bool:
-    """Whether an aggregate's value is a text or bytes of the column, or some of them."""
+    """Return whether an aggregate's value is a text or bytes of the column, or some of them."""
     found = function in _COMPARING and column in schema.names
     return found and _is_bytes(schema.field(column).type)
 
 
 def is_coded_text(function: AggregateFunction, dtype: pa.DataType | None) -> bool:
-    """Whether an aggregate keeps the code of a text or of bytes, and the text beside it."""
+    """Return whether an aggregate keeps the code of a text or of bytes, and the text beside it."""
     plain = (pat.is_string, pat.is_large_string, pat.is_binary, pat.is_large_binary)
     return dtype is not None and function in _BY_TIME and any(is_kind(dtype) for is_kind in plain)
 
 
 def has_coded_texts(aggregates: Iterable[AnyAggregate], schema: pa.Schema) -> bool:
-    """Whether one of these is :func:`is_coded_text`."""
+    """Return whether one of these is :func:`is_coded_text`."""
     return any(
         each.column in schema.names and is_coded_text(each.function, schema.field(str(each.column)).type)
         for each in aggregates
@@ -204,7 +204,7 @@ def aggregated_columns(aggregates: Iterable[AnyAggregate], schema: pa.Schema) ->
 
 
 def different_conditions(aggregates: Iterable[AnyAggregate]) -> tuple[list[pl.Expr], list[int | None]]:
-    """Each condition once, and for each aggregate which of them it has; None: it has none.
+    """Return each condition once, and for each aggregate which of them it has; None: it has none.
 
     What Polars writes of an expression does not tell it from others: of lists the middle is left out, and of Python
     functions there is nothing.

@@ -22,7 +22,7 @@ from weir.specs.window_kinds import WindowTime
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Whether a setting is a number; a boolean is none."""
+    """Return whether a setting is a number; a boolean is none."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
@@ -77,7 +77,7 @@ class OperatorSpec:
 
     @property
     def waits_for_event_time(self) -> bool:
-        """Whether something happens, or leaves, when a watermark comes: it is worth to send them soon."""
+        """Return whether something happens, or leaves, when a watermark comes: it is worth to send them soon."""
         return False
 
     @property
@@ -87,16 +87,26 @@ class OperatorSpec:
 
     @property
     def needs_time_order(self) -> bool:
-        """Whether what becomes of a row depends on what was due before it, such as timers."""
+        """Return whether what becomes of a row depends on what was due before it, such as timers."""
         return False
 
     @property
     def chosen_time_order(self) -> bool | None:
-        """Whether rows are to come to the step in the order of time, also from several channels.
+        """Return whether rows are to come to the step in the order of time, also from several channels.
 
         None: if it needs that, and all sources before it end (``weir.plan.rules.time_order``).
         """
         return None
+
+    @property
+    def may_order_time(self) -> bool:
+        """Return whether nothing but time says which rows of the step come first."""
+        return not self.takes_several_inputs
+
+    @property
+    def renamed_states(self) -> dict[str, str]:
+        """What states were called before, by name, of those that say it."""
+        return {}
 
     @property
     def time_words(self) -> str | None:
@@ -110,22 +120,22 @@ class OperatorSpec:
 
     @property
     def window_time(self) -> WindowTime | None:
-        """By which time the step divides rows into windows; None: it does not."""
+        """Return by which time the step divides rows into windows; None: it does not."""
         return None
 
     @property
     def goes_by_event_time(self) -> bool:
-        """Whether the step divides or pairs rows by event time."""
+        """Return whether the step divides or pairs rows by event time."""
         return False
 
     @property
     def makes_event_times(self) -> bool:
-        """Whether the event times of rows that leave are made of their own columns."""
+        """Return whether the event times of rows that leave are made of their own columns."""
         return False
 
     @property
     def takes_back_at_time(self) -> bool:
-        """Whether a row that is taken back leaves with the event time with which it came."""
+        """Return whether a row that is taken back leaves with the event time with which it came."""
         return self.makes_event_times
 
     def hands_on_times(self, index: int) -> bool:
@@ -147,7 +157,7 @@ class OperatorSpec:
         return ()
 
     def describe(self) -> dict[str, object]:
-        """For plans, JSON-able: the kind and every field; fingerprints are of ``weir.specs.told_form``."""
+        """Describe the step for plans, JSON-able: kind and fields; fingerprints are of ``weir.specs.told_form``."""
         return {"kind": self.kind, **told_fields(self, _shown)}
 
     def former_form(self) -> dict[str, object]:
@@ -156,7 +166,7 @@ class OperatorSpec:
 
     @property
     def has_own_cells(self) -> bool:
-        """Whether its state has cells besides those of its aggregates."""
+        """Return whether its state has cells besides those of its aggregates."""
         return False
 
     def stored_layout(self, given: pa.Schema) -> Layout:
@@ -197,7 +207,7 @@ class OperatorSpec:
         return ()
 
     def read_for_side(self, output: str, wanted: frozenset[str], schema: pa.Schema) -> frozenset[str]:
-        """As :meth:`read_columns`, of what a side output is made of; all, unless the step says otherwise.
+        """Return the columns that a side output is made of; all, unless the step says otherwise.
 
         Args:
             output: name of a side output that is read.
@@ -207,7 +217,7 @@ class OperatorSpec:
         return frozenset(schema.names)
 
     def read_columns_of(self, index: int, wanted: frozenset[str], schema: pa.Schema) -> frozenset[str]:
-        """As :meth:`read_columns`, of the input at this position; for steps whose inputs are not alike."""
+        """Return the columns read of the input at this position; for steps whose inputs are not alike."""
         return self.read_columns(wanted, schema)
 
     def giving(self, wanted: frozenset[str]) -> Self:
@@ -296,12 +306,12 @@ def raised_defaults(value: Any) -> dict[str, object]:
 
 
 def _is_default(value: object, default: object) -> bool:
-    """Whether a field has its default; an expression compared with anything is another expression."""
+    """Return whether a field has its default; an expression compared with anything is another expression."""
     return value is default or (not isinstance(value, pl.Expr) and value == default)
 
 
 def _shown(value: Any) -> object:
-    """As plans show it, and as fingerprints of version 1 have it."""
+    """Return a value as plans show it, and as fingerprints of version 1 have it."""
     if isinstance(value, pl.Expr):
         return str(value)
     if isinstance(value, pa.Schema):

@@ -35,7 +35,7 @@ class BroadcastProcessSpec(KeyedProcessSpec):
 
     @property
     def has_timers(self) -> bool:
-        """See the base class; the key columns are known for the sake of other states, too."""
+        """Return whether the step has timers; the key columns are known for the sake of other states, too."""
         return any(state.kind == "timers" for state in self.states)
 
     @property
@@ -43,6 +43,12 @@ class BroadcastProcessSpec(KeyedProcessSpec):
         """The dict, on its way to a subtask that a rescale adds, what the author declared, and rows that wait."""
         held = () if self.hold_until is None else (HELD_STATE,)
         return ("broadcast", *super().state_names, *held)
+
+    @property
+    @override
+    def may_order_time(self) -> bool:
+        # Rows that wait for rules are in order already.
+        return self.hold_until is None
 
     def hands_on_times(self, index: int) -> bool:
         """Not of rules; see :class:`OperatorSpec`."""

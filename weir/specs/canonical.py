@@ -89,7 +89,7 @@ def expression_form(expression: pl.Expr) -> Any:
 
 
 def _serialized(expression: pl.Expr) -> str | None:
-    """In Polars' own form; None: it has none of functions in Python."""
+    """Return an expression in Polars' own form; None: it has none of functions in Python."""
     try:
         text = expression.meta.serialize(format="json")
     except pl.exceptions.PolarsError:
@@ -110,7 +110,7 @@ def _not_finite(expression: pl.Expr) -> list[str]:
 
 
 def _portable(tree: Any) -> Any:
-    """With the values in place of their bytes, which another Polars may write otherwise, and plugins without folder."""
+    """Return a tree with values, not their bytes, which another Polars may write otherwise; plugins lose folders."""
     if isinstance(tree, dict):
         told = {name: _portable(item) for name, item in tree.items()}
         return {**told, "lib": PurePath(tree["lib"]).name} if {"lib", "symbol"} <= tree.keys() else told

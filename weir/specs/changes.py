@@ -129,7 +129,7 @@ class ChangelogTopSpec(TopSpec):
         return ("top",)
 
     def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
-        """As of rows that are never updated; see :class:`OperatorSpec`."""
+        """Return the schema as of rows that are never updated; see :class:`OperatorSpec`."""
         schema = inputs[0]
         return super().output_schema(step, (schema.remove(schema.get_field_index(CHANGE_COLUMN)),))
 
@@ -211,7 +211,7 @@ def _check_order(step: str, name: str, schema: pa.Schema) -> None:
 
 
 def is_number_or_time(dtype: pa.DataType) -> bool:
-    """Whether values of a type are in the order of 64-bit integers, which a state has of rows."""
+    """Return whether values of a type are in the order of 64-bit integers, which a state has of rows."""
     number = pa.types.is_integer(dtype) or pa.types.is_boolean(dtype) or pa.types.is_floating(dtype)
     return bool((number or pa.types.is_temporal(dtype)) and not pa.types.is_interval(dtype))
 

@@ -45,11 +45,11 @@ class RenameSpec(OperatorSpec):
         return frozenset(name for name in schema.names if new.get(name, name) in wanted)
 
     def written_columns(self, step: str, schema: pa.Schema) -> dict[str, pa.DataType]:
-        """Those that get another name; see :class:`OperatorSpec`."""
+        """Return the columns that get another name; see :class:`OperatorSpec`."""
         return {name: schema.field(name).type for name, _ in self.names if name in schema.names}
 
     def passed_on(self, names: frozenset[str], schema: pa.Schema) -> frozenset[str]:
-        """All of them, under their names after; see :class:`OperatorSpec`."""
+        """Return all columns, under their names after; see :class:`OperatorSpec`."""
         new = dict(self.names)
         return frozenset(new.get(name, name) for name in names)
 
@@ -133,5 +133,5 @@ class ExplodeSpec(OperatorSpec):
         return {self.column: made.field(self.column).type}
 
     def passed_on(self, names: frozenset[str], schema: pa.Schema) -> frozenset[str]:
-        """All but the exploded one; see :class:`OperatorSpec`."""
+        """Return all columns but the exploded one; see :class:`OperatorSpec`."""
         return names - {self.column}

@@ -40,7 +40,7 @@ class AllOf:
 
 @dataclass(frozen=True)
 class AnyOf:
-    """At least one part holds."""
+    """A condition of several parts, of which at least one holds."""
 
     parts: tuple[Condition, ...]
 
@@ -77,7 +77,7 @@ def renamed(condition: Condition, names: Mapping[str, str]) -> Condition | None:
 
 
 def may_hold(condition: Condition, ranges: Mapping[str, Range]) -> bool:
-    """Whether rows can meet a condition whose columns have values in these ranges; absent ones are not known."""
+    """Return whether rows can meet a condition whose columns have values in these ranges; absent ones are not known."""
     if isinstance(condition, AllOf):
         return all(may_hold(part, ranges) for part in condition.parts)
     if isinstance(condition, AnyOf):
@@ -101,7 +101,7 @@ def may_hold(condition: Condition, ranges: Mapping[str, Range]) -> bool:
 
 
 def condition_text(condition: Condition) -> str:
-    """As a person writes it."""
+    """Return a condition as a person writes it."""
     if isinstance(condition, Comparison):
         return f"{condition.column} {_SIGNS[condition.operator]} {condition.value!r}"
     word = " and " if isinstance(condition, AllOf) else " or "

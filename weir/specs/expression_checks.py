@@ -147,7 +147,7 @@ def _check_expression(step: str, expression: object, schema: pa.Schema) -> None:
 
 
 def _check_selectors(step: str, expressions: Iterable[pl.Expr]) -> None:
-    """All expressions of a step see the same columns: the times with those that name one, without them with selectors.
+    """Check that a step's expressions see the same columns: the times with named ones, none with selectors.
 
     Raises:
         GraphError: some have a selector, and some name a time column.

@@ -114,7 +114,7 @@ class JoinSpec(KeyedSpec):
 
     @property
     def is_bounded(self) -> bool:
-        """Whether rows can match no more when the watermark has passed them."""
+        """Return whether rows can match no more when the watermark has passed them."""
         return self.bounds is not None
 
     @property
@@ -164,7 +164,7 @@ class JoinSpec(KeyedSpec):
         check_join(step, self, inputs)
 
     def joined_fields(self, inputs: tuple[pa.Schema, ...]) -> list[pa.Field]:
-        """Of the columns of the result."""
+        """Return the fields of the columns of the result."""
         left, right = inputs
         left_may_lack, right_may_lack = self.how in ("right", "full"), self.how in ("left", "full")
         fields = []
@@ -200,7 +200,7 @@ class JoinSpec(KeyedSpec):
         return frozenset(read) | {*self.keys_of_input(index)}
 
     def giving(self, wanted: frozenset[str]) -> JoinSpec:
-        """Without columns that are not wanted: they are not kept, either. Key columns stay."""
+        """Return the join without columns that are not wanted: they are not kept, either. Key columns stay."""
         lefts, rights = (
             tuple(pair for pair in columns if pair[1] in wanted)
             for columns in (self.left_columns, self.right_columns)
@@ -219,11 +219,11 @@ class ChangeJoinSpec(JoinSpec):
     hows_without_bounds: ClassVar[tuple[str, ...]] = JOIN_TYPES
 
     def carried(self, index: int, names: frozenset[str], schema: pa.Schema) -> frozenset[str]:
-        """None: what a row once made is taken back; see :class:`OperatorSpec`."""
+        """Return none: what a row once made is taken back; see :class:`OperatorSpec`."""
         return frozenset()
 
     def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
-        """As of every join, and ``_change``."""
+        """Return the schema of every join, and ``_change``."""
         self.check(step, inputs)
         return changelog_schema(step, self.joined_fields(inputs))
 
@@ -256,7 +256,7 @@ class AsOfJoinSpec(JoinSpec):
         return index == 0
 
     def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
-        """As of every join; only the second input may be a changelog."""
+        """Return the schema of every join; only the second input may be a changelog."""
         if inputs and is_changelog(inputs[0]):
             raise GraphError(
                 f"step {step!r}: the left side is a changelog (it has column {CHANGE_COLUMN!r}), and join_as_of leaves "

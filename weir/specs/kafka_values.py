@@ -35,7 +35,7 @@ class Descriptors:
 
 @dataclass(frozen=True)
 class AvroSpec:
-    """Each value is one Avro record: alone, or after the number of its schema in a registry."""
+    """Values that are Avro records: alone, or after the number of the schema in a registry."""
 
     #: JSON of the schema; "": the registry has it.
     schema: str = ""
@@ -46,7 +46,7 @@ class AvroSpec:
 
 @dataclass(frozen=True)
 class ProtobufSpec:
-    """Each value is one Protobuf message: alone, or after the number of its schema in a registry."""
+    """Values that are Protobuf messages: alone, or after the number of the schema in a registry."""
 
     #: Full name of the message; "": the registry says which.
     message: str = ""

@@ -72,7 +72,7 @@ class KeyedSpec(OperatorSpec):
 
 @dataclass(frozen=True)
 class Aggregate:
-    """One accumulator: ``function`` over ``column`` (None for count), written to column ``output``."""
+    """An accumulator: ``function`` over ``column`` (None for count), written to column ``output``."""
 
     output: str
     function: AggregateFunction
@@ -187,12 +187,12 @@ class KeyedProcessSpec(ExpiringSpec):
 
     @property
     def has_timers(self) -> bool:
-        """Whether its class has something to be called when a timer fires."""
+        """Return whether its class has something to be called when a timer fires."""
         return self.key_schema is not None
 
     @property
     def row_watermarks(self) -> RowWatermarks:
-        """See :class:`OperatorSpec`: timers by event time fire, and values expire, between any two rows."""
+        """Return what rows meet between them: timers by event time fire, and values expire, between any two."""
         reaches_back = any(each.time == "event" for each in self.horizons)
         minds_time = (
             self._has_event_timers
@@ -204,8 +204,13 @@ class KeyedProcessSpec(ExpiringSpec):
 
     @property
     def state_names(self) -> tuple[str, ...]:
-        """Those that the author declared, and those of timers."""
+        """Return the names of the states that the author declared, and of timers."""
         return tuple(state.name for state in self.states)
+
+    @property
+    @override
+    def renamed_states(self) -> dict[str, str]:
+        return {state.name: state.renamed_from for state in self.states if state.renamed_from}
 
     def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
         """What the author declared; see :class:`OperatorSpec`."""

@@ -150,7 +150,7 @@ class LookupJoinSpec(OperatorSpec):
 
 
 def _same_keys(one: pa.DataType, two: pa.DataType) -> bool:
-    """Whether equal values have equal key bytes: whole numbers of any width do."""
+    """Return whether equal values have equal key bytes: whole numbers of any width do."""
     texts = (pat.is_string, pat.is_large_string, pat.is_string_view)
     both = [[kind(dtype) for dtype in (one, two)] for kind in (pat.is_integer, *texts)]
     is_text = all(any(found[side] for found in both[1:]) for side in (0, 1))

@@ -45,7 +45,7 @@ class LookupSpec(OperatorSpec):
         return pa.schema([*schema, *self._fields(step, schema)])
 
     def written_columns(self, step: str, schema: pa.Schema) -> dict[str, pa.DataType]:
-        """Those that are found."""
+        """Return the columns that are found."""
         return {found.name: found.type for found in self._fields(step, schema)}
 
     def read_columns(self, wanted: frozenset[str], schema: pa.Schema) -> frozenset[str]:

@@ -49,7 +49,7 @@ class MultiJoinSpec(JoinSpec):
 
     @property
     def is_bounded(self) -> bool:
-        """Whether rows can match no more when the watermark has passed them."""
+        """Return whether rows can match no more when the watermark has passed them."""
         return self.span_ms is not None or self.window_ms is not None
 
     @property
@@ -60,7 +60,7 @@ class MultiJoinSpec(JoinSpec):
         return None if self.span_ms is None else f"all within {duration_words(self.span_ms)}"
 
     def carried(self, index: int, names: frozenset[str], schema: pa.Schema) -> frozenset[str]:
-        """None; see :class:`OperatorSpec`."""
+        """Return none; see :class:`OperatorSpec`."""
         return frozenset()
 
     @property
@@ -119,7 +119,7 @@ class MultiJoinSpec(JoinSpec):
         )
 
     def giving(self, wanted: frozenset[str]) -> MultiJoinSpec:
-        """Without columns that are not wanted; see :class:`JoinSpec`."""
+        """Return the join without columns that are not wanted; see :class:`JoinSpec`."""
         first, second, *more = (
             tuple(pair for pair in self.columns_of_input(index) if pair[1] in wanted)
             for index in range(self.inputs_count)

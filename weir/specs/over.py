@@ -50,7 +50,7 @@ class OverColumn:
 
     @property
     def is_unbounded(self) -> bool:
-        """Whether all rows before count."""
+        """Return whether all rows before count."""
         return self.preceding is None
 
     def type_in(self, step: str, schema: pa.Schema) -> pa.DataType:
@@ -122,7 +122,7 @@ class OverSpec(KeyedSpec):
 
     @property
     def running(self) -> tuple[OverColumn, ...]:
-        """Those of all rows before: of rows that the state keeps, each has its number and how many values it is of."""
+        """Return the columns over all rows before: each kept row has its number and how many values it is of."""
         return tuple(each for each in self.columns if each.is_unbounded)
 
     def kept_types(self, schema: pa.Schema) -> list[pa.DataType]:

@@ -83,7 +83,7 @@ def check_row_order(step: str, order: Iterable[OrderColumn], schema: pa.Schema) 
 
 
 def is_unordered(dtype: pa.DataType) -> bool:
-    """Whether values of a type are no single ones, and so have no order."""
+    """Return whether values of a type are no single ones, and so have no order."""
     return bool(
         pa.types.is_nested(dtype)
         or pa.types.is_dictionary(dtype)

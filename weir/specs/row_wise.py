@@ -30,18 +30,18 @@ def named_columns(expression: pl.Expr) -> list[str]:
 
 
 def has_selector(expression: pl.Expr) -> bool:
-    """Whether an expression is about columns that it does not name, such as ``pl.all()`` or ``cs.float()``."""
+    """Return whether an expression is about columns that it does not name, such as ``pl.all()`` or ``cs.float()``."""
     # Several fields of a struct are several outputs, too, but of a column that is named.
     return expression.meta.has_multiple_outputs() and "cs." in str(expression)
 
 
 def crosses_rows(expression: pl.Expr) -> bool:
-    """Whether a part of the expression looks at several rows; of Python functions Polars cannot tell."""
+    """Return whether a part of the expression looks at several rows; of Python functions Polars cannot tell."""
     return _any_part(_resolved(expression), _is_over_rows)
 
 
 def changes_length(expression: pl.Expr) -> bool:
-    """Whether a part of an expression that crosses no rows leaves rows out, or makes several of one."""
+    """Return whether a part of an expression that crosses no rows leaves rows out, or makes several of one."""
     return _any_part(_resolved(expression), _has_other_length)
 
 

@@ -104,7 +104,7 @@ class FileSinkSpec(SinkSpec):
 
     @property
     def rolls(self) -> bool:
-        """Whether files hold the rows of several checkpoints."""
+        """Return whether files hold the rows of several checkpoints."""
         return bool(self.partition_by) or self.roll_ms is not None or self.roll_bytes is not None
 
     def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:

@@ -48,7 +48,7 @@ class SourceSpec(OperatorSpec):
 
     @property
     def makes_event_times(self) -> bool:
-        """Whether rows have another event time than that of reading; see :class:`OperatorSpec`."""
+        """Return whether rows have another event time than that of reading; see :class:`OperatorSpec`."""
         return self.event_time_column is not None or self.event_time_expression is not None
 
     @property
@@ -59,7 +59,7 @@ class SourceSpec(OperatorSpec):
 
     @property
     def ends(self) -> bool:
-        """Whether the input ends; of a source of the author's own: unless it looks for new splits."""
+        """Return whether the input ends; of a source of the author's own: unless it looks for new splits."""
         return not getattr(self, "follow", False)
 
     def reading(self, wanted: frozenset[str]) -> SourceSpec:

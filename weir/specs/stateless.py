@@ -82,7 +82,7 @@ class WithColumnsSpec(OperatorSpec):
         return written_columns(step, self.expressions, schema)
 
     def passed_on(self, names: frozenset[str], schema: pa.Schema) -> frozenset[str]:
-        """Those that are not replaced, and their copies; see :class:`OperatorSpec`."""
+        """Return the columns that are not replaced, and their copies; see :class:`OperatorSpec`."""
         return names.difference(self.written_columns("", schema)) | copies(self.expressions, names)
 
 
@@ -98,7 +98,7 @@ class SelectSpec(OperatorSpec):
 
     @property
     def expressions(self) -> tuple[pl.Expr, ...]:
-        """Those of the columns that are computed."""
+        """Return the expressions of the columns that are computed."""
         return tuple(item for item in self.columns if isinstance(item, pl.Expr))
 
     def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
@@ -135,7 +135,7 @@ class SelectSpec(OperatorSpec):
         return plain | expression_columns(self.expressions, schema)
 
     def giving(self, wanted: frozenset[str]) -> SelectSpec:
-        """Without chosen columns that nobody reads; see :class:`OperatorSpec`. What is computed stays."""
+        """Return the step without chosen columns that nobody reads; see :class:`OperatorSpec`. Computed ones stay."""
         kept = [
             item
             for item in self.columns
@@ -145,7 +145,7 @@ class SelectSpec(OperatorSpec):
         return self if len(kept) == len(self.columns) else replace(self, columns=tuple(kept))
 
     def passed_on(self, names: frozenset[str], schema: pa.Schema) -> frozenset[str]:
-        """Those that are chosen, and their copies; see :class:`OperatorSpec`."""
+        """Return the columns that are chosen, and their copies; see :class:`OperatorSpec`."""
         plain = frozenset(item for item in self.columns if isinstance(item, str))
         return names & plain | copies(self.expressions, names)
 
@@ -202,7 +202,7 @@ class UnionSpec(OperatorSpec):
     runtime: ClassVar[str] = "weir.operators.stateless.expressions:UnionOperator"
 
     def carried(self, index: int, names: frozenset[str], schema: pa.Schema) -> frozenset[str]:
-        """All of them, although rows of other inputs come beside; see :class:`OperatorSpec`."""
+        """Return all columns, although rows of other inputs come beside; see :class:`OperatorSpec`."""
         return names
 
     def read_columns(self, wanted: frozenset[str], schema: pa.Schema) -> frozenset[str]:
@@ -264,5 +264,5 @@ class UserOperatorSpec(_DeclaredSpec):
 
     @property
     def row_watermarks(self) -> RowWatermarks:
-        """None: its author is told of watermarks between batches; see :class:`OperatorSpec`."""
+        """Return NONE: the author is told of watermarks between batches; see :class:`OperatorSpec`."""
         return RowWatermarks.NONE

@@ -86,7 +86,7 @@ def _fields(value: Any) -> dict[str, Json]:
 
 
 def _value_form(value: Any) -> Json:
-    """Of values of Arrow, Polars and Python; None: it is none of these."""
+    """Return the form of a value of Arrow, Polars or Python; None: it is none of these."""
     if isinstance(value, pl.Expr):
         return expression_form(value)
     if isinstance(value, pa.Schema):
@@ -121,7 +121,7 @@ def _ordered(items: list[Json]) -> list[Json]:
 
 
 def _code_form(target: Any) -> str:
-    """Of a function or a class. One of Weir is told by its name: where it lies, and how it is written, may change."""
+    """Return the form of a function or a class; one of Weir is told by its name, as place and text may change."""
     module = getattr(target, "__module__", None) or ""
     if module.partition(".")[0] == "weir":
         return f"weir:{target.__qualname__}"

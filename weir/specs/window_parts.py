@@ -21,7 +21,7 @@ ALL_ROWS_KEY = "window_all"
 
 @dataclass(frozen=True)
 class WindowPartSpec(OperatorSpec):
-    """Of the rows of a batch that go to one pane of one key, one row with their accumulators, where that saves rows."""
+    """A step that makes one row of a batch's rows for a pane of a key, with accumulators, where that saves rows."""
 
     kind: ClassVar[str] = "window_part"
     runtime: ClassVar[str] = "weir.operators.windows.panes.window_part:WindowPartOperator"
@@ -57,7 +57,7 @@ class WindowPartSpec(OperatorSpec):
 
     @property
     def can_combine(self) -> bool:
-        """Whether accumulators are all that aggregates keep; otherwise rows leave as they came."""
+        """Return whether accumulators are all that aggregates keep; otherwise rows leave as they came."""
         by_clock = self.window.kind == "session" and self.window.time == "processing"
         early = self.updates.early
         by_row = early is not None and (early.rows is not None or early.where is not None)

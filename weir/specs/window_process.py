@@ -82,7 +82,7 @@ class WindowProcessSpec(WindowAggregateSpec):
         return pa.schema([*first, *self.schema])
 
     def read_columns(self, wanted: frozenset[str], schema: pa.Schema) -> frozenset[str]:
-        """All: the author's code gets the rows; see :class:`OperatorSpec`."""
+        """Return all columns: the author's code gets the rows; see :class:`OperatorSpec`."""
         return frozenset(schema.names) - ({WINDOW_PART} if self.is_keyless else set())
 
 
@@ -139,7 +139,7 @@ def check_takes_back(
     *,
     pre_aggregate: bool,
 ) -> None:
-    """See that rows can be taken back from these windows over a changelog.
+    """Check that rows can be taken back from these windows over a changelog.
 
     Raises:
         GraphError: they cannot.

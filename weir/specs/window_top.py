@@ -20,7 +20,7 @@ from weir.specs.windows import WINDOW_BOUNDS
 
 @dataclass(frozen=True)
 class WindowTopPartSpec(OperatorSpec):
-    """Of each batch the rows that may be among the largest of their windows."""
+    """A step that passes on a batch's rows that may be among the largest of their windows."""
 
     kind: ClassVar[str] = "window_top_part"
     keeps_columns: ClassVar[bool] = True
@@ -102,5 +102,5 @@ class WindowTopSpec(KeyedSpec):
 
 
 def _is_nested(dtype: pa.DataType) -> bool:
-    """Whether values of a type are no single ones, and so have no order."""
+    """Return whether values of a type are no single ones, and so have no order."""
     return bool(pa.types.is_nested(dtype) or pa.types.is_dictionary(dtype) or pa.types.is_null(dtype))

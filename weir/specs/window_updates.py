@@ -40,7 +40,7 @@ class WindowUpdates:
 
     @property
     def keeps_told(self) -> bool:
-        """Whether the state says of each window what has been told."""
+        """Return whether the state says of each window what has been told."""
         return self.early is not None or self.results != "accumulating"
 
     @property
@@ -58,7 +58,7 @@ class WindowUpdates:
 
 
 def check_updates(step: str | None, window: Window, updates: WindowUpdates) -> None:
-    """See that a window can be told so.
+    """Check that a window can be told so.
 
     Raises:
         GraphError: it cannot.

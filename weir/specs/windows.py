@@ -42,7 +42,7 @@ WINDOW_BOUNDS = (WINDOW_START, WINDOW_END) = ("window_start", "window_end")
 
 @dataclass(frozen=True)
 class WindowAggregate:
-    """One aggregate of a window: ``function`` over ``column`` of rows that meet ``condition``, named ``output``."""
+    """An aggregate of a window: ``function`` over ``column`` of rows that meet ``condition``, named ``output``."""
 
     output: str
     function: AggregateFunction
@@ -75,7 +75,7 @@ class WindowAggregateSpec(KeyedSpec):
 
     @property
     def row_watermarks(self) -> RowWatermarks:
-        """See :class:`OperatorSpec`: a trigger tells between rows, and so do ends of windows then."""
+        """Return what rows meet between them: a trigger tells between rows, and so do ends of windows then."""
         if self.window.time == "processing":
             return RowWatermarks.NONE
         early = self.updates.early
@@ -135,7 +135,7 @@ class WindowAggregateSpec(KeyedSpec):
 
     @property
     def takes_back_at_time(self) -> bool:
-        """Each result of a window has the last ms of it, also when it is replaced; see :class:`OperatorSpec`."""
+        """Return whether each result of a window has its last ms, also when replaced; see :class:`OperatorSpec`."""
         return self.window.kind == "tumbling"
 
     @property
@@ -196,7 +196,7 @@ class WindowAggregateSpec(KeyedSpec):
         return read | expression_columns([early.where], schema)
 
     def read_for_side(self, output: str, wanted: frozenset[str], schema: pa.Schema) -> frozenset[str]:
-        """All; see :class:`OperatorSpec`."""
+        """Return all columns; see :class:`OperatorSpec`."""
         return frozenset(schema.names) - ({WINDOW_PART} if self.is_keyless else set())
 
 

@@ -26,5 +26,5 @@ def limited(patience: Patience) -> Iterator[None]:
 
 
 def current() -> Patience | None:
-    """That of this thread; None: it waits as long as it takes."""
+    """Return the patience of this thread; None: it waits as long as it takes."""
     return _patience.get()

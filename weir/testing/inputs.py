@@ -28,7 +28,6 @@ from weir.rows.records import (
     with_system_columns,
 )
 from weir.rows.schemas import schema_difference, small_type
-from weir.specs import SourceSpec
 
 #: Dicts, frames, tables and batches, or several of these; a Watermark stands behind the rows before it.
 GivenRows: TypeAlias = (
@@ -68,7 +67,7 @@ class BadRow:
 
 @dataclass
 class PushedInput:
-    """All that a test has given to one subtask of a source; it survives restarts, like a file."""
+    """What a test has given to one subtask of a source; it survives restarts, like a file."""
 
     #: Rows, each batch with its time columns, watermarks, and rows to be put aside, in order.
     elements: list[Element] = field(default_factory=list)
@@ -141,7 +140,7 @@ class PushedReader(SourceReader):
         return Poll(batch=batch, event_time_ms_max=self._event_time_ms_max)
 
     def _in_time(self, batch: pa.RecordBatch, highest_ms: np.ndarray, bound_ms: int) -> pa.RecordBatch:
-        """With the watermark as of each row, where the job needs it."""
+        """Return the batch with the watermark as of each row, where the job needs it."""
         times_ms = int64_column(batch, EVENT_TIME_COLUMN)
         column = row_watermarks.of_split(times_ms, highest_ms, bound_ms, WATERMARK_MAX_MS, self._wanted)
         return batch if column is None else row_watermarks.with_column(batch, column)
@@ -281,8 +280,8 @@ def _with_times(node: Node, batch: pa.RecordBatch, given: pa.Array | None, now_u
     As in the source, rows without a time are put aside. What is far in the future is not: the clock of a test stands
     where the test has put it.
     """
-    assert isinstance(node.spec, SourceSpec)
-    column, expression = node.spec.event_time_column, node.spec.event_time_expression
+    assert node.source is not None
+    column, expression = node.source.event_time_column, node.source.event_time_expression
     if column is None and expression is None:
         times = now_us // 1000 if given is None else given.cast(pa.int64()).to_numpy(zero_copy_only=False)
         yield with_system_columns(batch, times, now_us)

@@ -18,8 +18,8 @@ from weir.dataflow.streams import Stream
 from weir.errors import GraphError
 from weir.local.channels import Interleaving
 from weir.local.collected import Collection
-from weir.local.deployment import JobParts
 from weir.local.generations import Generations
+from weir.local.job_parts import JobParts
 from weir.local.preparing import local_graph, local_settings
 from weir.local.result import DeadLetter, Result, Rows, rows_of
 from weir.local.running import read_all
@@ -43,7 +43,7 @@ class Savepoint(os.PathLike[str]):
             weakref.finalize(self, shutil.rmtree, path, ignore_errors=True)
 
     def __fspath__(self) -> str:
-        """Its directory."""
+        """Return the savepoint's directory."""
         return self.path
 
     def __str__(self) -> str:
@@ -135,7 +135,7 @@ def start(
 
 
 class RunningJob:
-    """See :func:`start`. What a step raises is raised by the call that made it run; then ``restart`` or leave."""
+    """A job that :func:`start` began. The call that makes a step run raises its error; then ``restart`` or leave."""
 
     def __init__(
         self,

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 import pytest
 
-from task_manager.state import state_client
+from task_manager.state import state_client, state_scans
 from task_manager.state.state_client import GrpcStateClient
 from weir.clock import SystemClock
 from weir.errors import ConnectionLostError
@@ -74,9 +74,9 @@ def peer():
 @pytest.fixture(autouse=True)
 def short(monkeypatch):
     monkeypatch.setattr(state_client, "CALL_TIMEOUT_S", 0.3)
-    monkeypatch.setattr(state_client, "_WATCH_INTERVAL_S", 0.01)
+    monkeypatch.setattr(state_scans, "_WATCH_INTERVAL_S", 0.01)
     # Scans of other tests, and the thread that looks after them, are none of these.
-    monkeypatch.setattr(state_client, "_SCANS", state_client._ScanWatch())
+    monkeypatch.setattr(state_scans, "_SCANS", state_scans._ScanWatch())
 
 
 def scan(peer):
@@ -117,7 +117,7 @@ def test_the_thread_that_watches_ends_when_there_is_nothing_to_watch(peer):
     peer.ended.set()
     for _ in range(3):
         entries = scan(peer)
-        watching = state_client._SCANS._thread
+        watching = state_scans._SCANS._thread
         assert len(list(entries)) == 1
         del entries
         gc.collect()

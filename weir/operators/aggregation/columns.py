@@ -41,7 +41,7 @@ def numbers(
 
 
 def name_of(aggregate: AnyAggregate) -> str:
-    """Of an aggregate, for messages."""
+    """Return a name of an aggregate, for messages."""
     return f"{aggregate.output!r} ({aggregate.function} of {aggregate.column!r})"
 
 

@@ -18,7 +18,7 @@ ALL_VALID = np.zeros(0, dtype=np.uint8)
 
 
 class Conditions:
-    """Of the aggregates of a step. Each different condition is evaluated once for a batch, all of them together.
+    """Conditions of a step's aggregates. Each different one is evaluated once for a batch, all of them together.
 
     Comparisons of integers are done by NumPy: a call of Polars costs more than eight of them over a whole batch.
     """
@@ -37,7 +37,7 @@ class Conditions:
         self._others: list[tuple[ExpressionInput, dict[int, pl.Expr]]] = []
 
     def masks(self, batch: pa.RecordBatch) -> list[np.ndarray]:
-        """For each aggregate which rows count: uint8, or of length 0: all."""
+        """Return for each aggregate which rows count: uint8, or of length 0: all."""
         if not self._conditions:
             return [ALL_VALID] * len(self._numbers)
         if self._schema is None or not self._schema.equals(batch.schema):

@@ -75,7 +75,7 @@ class Fold(ABC):
 
     @property
     def can_subtract(self) -> bool:
-        """Whether :meth:`merge` can be undone, exactly, by adding accumulators whose cells are negated.
+        """Return whether :meth:`merge` can be undone, exactly, by adding accumulators whose cells are negated.
 
         So are counts and sums of integers. What "has had a value" is not undone.
         """

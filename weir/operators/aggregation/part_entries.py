@@ -51,7 +51,7 @@ class PartEntries:
     ends_ms: np.ndarray
 
     def some(self, rows: np.ndarray) -> PartEntries:
-        """Those of these numbers (int64)."""
+        """Return the entries of these numbers (int64)."""
         return PartEntries(weir_keys.select_keys(self.keys, rows), self.cells[rows], self.ends_ms[rows])
 
     @property

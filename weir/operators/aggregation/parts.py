@@ -36,7 +36,7 @@ Update = Callable[[np.ndarray, weir_keys.KeyColumn], Pieces]
 
 
 class Part(ABC):
-    """One table of entries, and the aggregates that it belongs to."""
+    """A table of entries, and the aggregates that it belongs to."""
 
     #: Cells of an entry.
     cell_count = 1
@@ -140,7 +140,7 @@ class RegistersPart(Part):
         self._precision = hyperloglog_precision(self.aggregates[0].parameters[0])
 
     def take(self, column: pa.Array, masks: list[np.ndarray], update: Update, table: CellTable) -> None:
-        """See :class:`Part`. The mask gets the shape (rows, 2): the rank of a row's register before, and its own."""
+        """Take rows, as :class:`Part` says. The mask gets the shape (rows, 2): a register's rank before and now."""
         (member,) = self.members
         valid = rows_that_count(column, masks[member])
         changes = np.zeros((len(column), 2), dtype=np.uint8)

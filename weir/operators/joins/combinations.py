@@ -28,13 +28,13 @@ class GroupedRows:
     counts: np.ndarray
 
     def or_none(self) -> GroupedRows:
-        """As they are, but a group without rows has one that is not there."""
+        """Return the groups as they are, but a group without rows has one that is not there."""
         is_empty = self.counts == 0
         firsts = np.where(is_empty, len(self.starts), self.firsts)
         return GroupedRows(np.append(self.starts, -1), firsts, np.maximum(self.counts, 1))
 
     def only(self, groups: np.ndarray) -> GroupedRows:
-        """Those of some groups, by position."""
+        """Return some of the groups, by position."""
         return GroupedRows(self.starts, self.firsts[groups], self.counts[groups])
 
 

@@ -38,7 +38,7 @@ def rows_by_group(rows: HeldRows, chosen: np.ndarray, groups: int) -> Iterator[t
 
 
 def side_of_block(key: bytes) -> int:
-    """Of which side the rows of a block are, from its state key."""
+    """Return the side that a block's rows are of, from its state key."""
     return key[-9]
 
 

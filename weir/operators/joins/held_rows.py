@@ -55,7 +55,7 @@ class HeldRows:
 
 
 class HeldSide:
-    """All rows of a side that are held, and where those of a key are. Arrays have room for more, and double."""
+    """The rows of a side that are held, and where those of a key are. Arrays have room for more, and double."""
 
     def __init__(self) -> None:
         self._begin(_ROWS_LEAST, 0, 0)

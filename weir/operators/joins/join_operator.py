@@ -86,7 +86,7 @@ class JoinOperator(InTimeOperator):
         self.late_rows = 0
 
     def check_restored(self, context: OperatorContext) -> None:
-        """See :class:`Operator`."""
+        """Check the restored keys and rows against the step's schema, as :class:`Operator` asks."""
         if context.schema is None:
             raise StateError(f"join {context.operator_name!r} was not told its schema")
         self._context = context
@@ -195,11 +195,11 @@ class JoinOperator(InTimeOperator):
 
     @property
     def time_cuts(self) -> TimeCuts:
-        """See the base class: what late rows find is what was there before them."""
+        """Return how rows are cut by time: what late rows find is what was there before them."""
         return TimeCuts.LATE
 
     def due_ms(self) -> int:
-        """See the base class: any watermark may complete rows."""
+        """Return when rows are due: any watermark may complete some."""
         return WATERMARK_MIN_MS
 
     def _keys(self, side: int, batch: pa.RecordBatch) -> Keys:
@@ -385,7 +385,7 @@ class JoinOperator(InTimeOperator):
             yield row_watermarks.made_of(batch, np.arange(batch.num_rows), made)
 
     def on_input_watermark(self, input_index: int, time_ms: int) -> None:
-        """See :class:`Operator`: rows of the other side that could match only earlier ones need not be kept."""
+        """Take the watermark of an input: rows of the other side that match only earlier rows need not be kept."""
         self._input_watermarks_ms[input_index] = time_ms
 
     def on_watermark(self, time_ms: int) -> Iterator[pa.RecordBatch]:
@@ -410,7 +410,7 @@ class JoinOperator(InTimeOperator):
             self._move_out_s = began_s + (1 + _MOVE_OUT_REST) * took_s
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        """Complete all rows."""
+        """Yield what is left: all rows are complete."""
         yield from self.on_watermark(WATERMARK_MAX_MS)
 
     def _fire(self, watermark_ms: int) -> Iterator[pa.RecordBatch]:
@@ -440,7 +440,7 @@ class JoinOperator(InTimeOperator):
         return self._kept.load(keys, due_ms=self._due_ms(watermark_ms))
 
     def _due_ms(self, watermark_ms: int) -> int | None:
-        """See :meth:`KeptRows.load`."""
+        """Return when loaded rows are due, for :meth:`KeptRows.load`: at the watermark."""
         return watermark_ms
 
     def _complete(self, block: Block, watermark_ms: int) -> Iterator[pa.RecordBatch]:

@@ -67,7 +67,7 @@ class KeptRows:
         self.layout = layout
 
     def may_have_rows(self) -> bool:
-        """Whether there may be rows: those of a join within bounds have timers."""
+        """Return whether there may be rows: those of a join within bounds have timers."""
         return self.timers is None or self.timers.next_ms() < NEVER_MS
 
     def columns_at(self, side: int) -> int:
@@ -268,14 +268,14 @@ def layout_of(spec: JoinSpec) -> np.ndarray:
 
 
 def multi_layout(spec: MultiJoinSpec) -> np.ndarray:
-    """Of joins of several streams: rows of bounded ones have a last time."""
+    """Return the layout of joins of several streams: rows of bounded ones have a last time."""
     at = kernels.ROW_BYTES
     own = [-1, at, at + 8] if spec.is_bounded else [-1, -1, at]
     return np.array([own] * spec.inputs_count, dtype=np.int64)
 
 
 def version_layout() -> np.ndarray:
-    """Of joins as of a time: left rows have a last time, right ones are versions, which have none; late ones.
+    """Return the layout of joins as of a time: left rows have a last time, right ones are versions without; late ones.
 
     ``LATE_VERSIONS`` is a right side too, and there is none between.
     """
@@ -284,7 +284,7 @@ def version_layout() -> np.ndarray:
 
 
 def interval_layout(bounds: JoinBounds | None) -> np.ndarray:
-    """Of joins within bounds, or without; see ``join_kernels``."""
+    """Return the layout of joins within bounds, or without; see ``join_kernels``."""
     layout = np.full((2, 3), -1, dtype=np.int64)
     for side in range(2):
         at = kernels.ROW_BYTES

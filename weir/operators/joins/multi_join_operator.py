@@ -71,7 +71,7 @@ class MultiJoinOperator(JoinOperator):
         until: np.ndarray,
         block: Block,
     ) -> Iterator[pa.RecordBatch]:
-        """Each new row with one kept row of every other stream, a piece at a time."""
+        """Yield each new row with one kept row of every other stream, a piece at a time."""
         others = {
             other: grouped_by_key(*block.rows_of(other))
             for other in range(self._multi.inputs_count)
@@ -91,7 +91,7 @@ class MultiJoinOperator(JoinOperator):
         times_ms: np.ndarray,
         until: np.ndarray,
     ) -> Iterator[pa.RecordBatch]:
-        """Those combinations whose times go together."""
+        """Yield the combinations whose times go together."""
         latest = earliest = times_ms[rows]
         together = np.ones(len(rows), dtype=bool)
         for other, starts in found.items():
@@ -157,7 +157,7 @@ class MultiJoinOperator(JoinOperator):
     def _filled(
         self, block: Block, keys: np.ndarray, until: np.ndarray, sides: Mapping[int, GroupedRows]
     ) -> Iterator[pa.RecordBatch]:
-        """All combinations of some windows."""
+        """Yield all combinations of some windows."""
         for windows, numbers in pieces(totals(sides), self._context.batch_size):
             kept = {
                 side: self._partners(block, side).columns(starts)

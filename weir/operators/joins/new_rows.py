@@ -23,7 +23,7 @@ class NewRows:
 
 @dataclass(frozen=True, slots=True)
 class StoredRows:
-    """Those of the new rows that are kept, by key."""
+    """New rows that are kept, by key."""
 
     #: Rows in the order of their keys, int64, and where those of each key begin, shape (keys + 1,).
     order: np.ndarray

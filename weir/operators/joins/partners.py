@@ -16,7 +16,7 @@ _EARLIEST_MS = -(2**63)
 
 
 class Partners(Protocol):
-    """Of all methods ``rows`` (int64) says which."""
+    """Partners that rows were joined with; ``rows`` (int64) of each method says which."""
 
     def times(self, rows: np.ndarray) -> np.ndarray:
         """Event times, int64."""
@@ -33,7 +33,7 @@ class KeptPartners:
         self._block, self._codec, self._columns_at = block, codec, columns_at
 
     def times(self, rows: np.ndarray) -> np.ndarray:
-        """See :class:`Partners`."""
+        """Return event times, as :class:`Partners` says."""
         is_there = rows >= 0
         if is_there.all():
             return self._block.times(rows)
@@ -42,7 +42,7 @@ class KeptPartners:
         return times
 
     def columns(self, rows: np.ndarray) -> list[pa.Array]:
-        """See :class:`Partners`."""
+        """Return columns, as :class:`Partners` says."""
         is_there = rows >= 0
         found = self._codec.decode(self._block.data, rows[is_there] + self._columns_at)
         if is_there.all():
@@ -58,12 +58,12 @@ class RecentPartners:
         self._held, self._codec = held, codec
 
     def times(self, rows: np.ndarray) -> np.ndarray:
-        """See :class:`Partners`."""
+        """Return event times, as :class:`Partners` says."""
         times: np.ndarray = self._held.times[rows]
         return times
 
     def columns(self, rows: np.ndarray) -> list[pa.Array]:
-        """See :class:`Partners`."""
+        """Return columns, as :class:`Partners` says."""
         return self._codec.decode(self._held.data, self._held.offsets[:-1][rows])
 
 
@@ -74,7 +74,7 @@ class BothPartners:
         self._kept, self._recent = kept, recent
 
     def times(self, rows: np.ndarray) -> np.ndarray:
-        """See :class:`Partners`."""
+        """Return event times, as :class:`Partners` says: each partner's from where it is."""
         is_held = rows < 0
         times = np.empty(len(rows), dtype=np.int64)
         times[is_held] = self._recent.times(-1 - rows[is_held])
@@ -82,7 +82,7 @@ class BothPartners:
         return times
 
     def columns(self, rows: np.ndarray) -> list[pa.Array]:
-        """See :class:`Partners`."""
+        """Return columns, as :class:`Partners` says: each partner's from where it is."""
         is_held = rows < 0
         order = pa.array(np.argsort(np.argsort(is_held, kind="stable"), kind="stable"))
         parts = (self._kept.columns(rows[~is_held]), self._recent.columns(-1 - rows[is_held]))
@@ -94,7 +94,7 @@ Pairs = tuple[np.ndarray, np.ndarray]
 
 
 def merged(kept: Iterator[Pairs], recent: Iterator[Pairs]) -> Iterator[Pairs]:
-    """All pairs in the order of the new rows; those that are held become ``-1 - number``, see :class:`BothPartners`."""
+    """Yield pairs in the order of the new rows; held ones become ``-1 - number``, see :class:`BothPartners`."""
     sources = (kept, ((new_rows, -1 - rows) for new_rows, rows in recent))
     heads = [next(source, None) for source in sources]
     while any(head is not None for head in heads):

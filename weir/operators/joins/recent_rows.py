@@ -74,7 +74,7 @@ class RecentRows:
 
     @property
     def has_room(self) -> bool:
-        """Whether more rows may be held."""
+        """Return whether more rows may be held."""
         return self._bytes < self._table.held_bytes_max
 
     @property
@@ -82,7 +82,7 @@ class RecentRows:
         return sum(side.bytes for side in self._sides) + len(self._blocks) * _BLOCK_BYTES
 
     def holds(self, side: int) -> bool:
-        """Whether new rows of a side are to be held; else they go to the entries by key."""
+        """Return whether new rows of a side are to be held; else they go to the entries by key."""
         if self._out is None and self._bytes > _MOVE_OUT * self._table.held_bytes_max:
             self._out = 0 if self._sides[0].bytes > self._sides[1].bytes else 1
         return side != self._out and self.has_room
@@ -177,7 +177,7 @@ class RecentRows:
     # --- the table ---
 
     def settle(self) -> None:
-        """See :class:`weir.state.tables.held.Holder`."""
+        """Write what was held only, as :class:`weir.state.tables.held.Holder` asks."""
         fresh = [part for side in range(2) for part in self._fresh(side)]
         open_keys = [self._open.get(part[:2]) for part in fresh]
         small = [key for key in open_keys if key is not None and self._blocks[key].bytes < _SMALL_BYTES]
@@ -252,12 +252,12 @@ class RecentRows:
             self._know(key, _Written(len(value), int(rows.until[start:stop].max(initial=DEAD_MS))))
 
     def written(self, groups: Collection[int]) -> dict[bytes, int]:
-        """See :class:`weir.state.tables.held.Holder`."""
+        """Return the sizes of what is written, by key, as :class:`weir.state.tables.held.Holder` asks."""
         wanted = {group.to_bytes(2, "big") for group in groups}
         return {key: block.bytes for key, block in self._blocks.items() if key[:2] in wanted}
 
     def leave(self, groups: frozenset[int]) -> None:
-        """See :class:`weir.state.tables.held.Holder`."""
+        """Note that key groups leave, as :class:`weir.state.tables.held.Holder` asks."""
         self._left |= groups
 
     def _let_go(self) -> None:

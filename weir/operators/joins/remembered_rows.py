@@ -145,7 +145,7 @@ def spread(firsts: np.ndarray, counts: np.ndarray) -> np.ndarray:
 def spread_parts(
     firsts: np.ndarray, counts: np.ndarray, size: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """As :func:`spread`, ``size`` positions at a time: which of ``firsts`` each is of, and the position; int64.
+    """Yield ``size`` positions of :func:`spread` at a time: which of ``firsts`` each is of, and the position; int64.
 
     Many rows with a key that has many rows make far more positions than memory may hold.
     """

@@ -43,7 +43,7 @@ _VERSION_BYTES = 1
 
 @dataclass
 class Chunk:
-    """One chunk of a key, as its entry describes it."""
+    """A chunk of a key, as its entry describes it."""
 
     number: int
     side: int
@@ -97,7 +97,7 @@ def chunk_key(entry_key: bytes, number: int) -> bytes:
 
 
 def rows_of_entry(entry: bytes, chunks: Mapping[int, bytes]) -> bytes:
-    """All rows of an entry of any version, those of its chunks first, for whoever only reads.
+    """Return all rows of an entry of any version, those of its chunks first, for whoever only reads.
 
     Args:
         entry: as stored.

@@ -17,7 +17,7 @@ _ROWS_MAX = 1 << 31
 
 
 class RowSlices:
-    """One for each operator; it learns how many rows are done in its time."""
+    """Slices of a batch, an object for each operator; it learns how many rows are done in its time."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -33,7 +33,7 @@ class AvroEncoder:
         self._fields = AvroFields(json.loads(schema))
 
     def encode(self, rows: pa.RecordBatch, prefix: bytes) -> list[bytes]:
-        """One value for each row, after ``prefix``.
+        """Return a value for each row, after ``prefix``.
 
         Raises:
             ValueError: a row does not fit the schema.

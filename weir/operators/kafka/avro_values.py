@@ -48,7 +48,7 @@ def without_logical_types(schema: Json, kept: Collection[int] = ()) -> Json:
 
 
 def parsed_schema(schema: RegisteredSchema, stored: Callable[[Json], Json]) -> tuple[Json, Json]:
-    """As JSON, and as fastavro wants it.
+    """Return a schema as JSON, and as fastavro wants it.
 
     Args:
         schema: of a record.
@@ -177,7 +177,7 @@ class _OtherTypeError(Exception):
 def in_unit(
     values: Sequence[object], field: pa.Field, time: pa.DataType | None, bad: dict[int, str]
 ) -> pa.Array:
-    """See :func:`column_of`; numbers of times are those of another type, unless that is None."""
+    """Do :func:`column_of`; numbers of times are those of another type, unless that is None."""
     if time is None:
         return column_of(values, field, bad)
     column = column_of(values, field.with_type(time), bad)
@@ -267,7 +267,7 @@ def _file_header(fields: Sequence[tuple[str, Json]]) -> bytes:
 
 
 def _varint(number: int) -> bytes:
-    """As Avro stores a number that is not negative."""
+    """Return a number that is not negative as Avro stores it."""
     left, parts = 2 * number, bytearray()
     while left > 0x7F:
         parts.append(left & 0x7F | 0x80)
@@ -279,7 +279,7 @@ _made_marks: list[bytes] = []
 
 
 def _marks(count: int) -> list[bytes]:
-    """At least so many, in order."""
+    """Return at least so many marks, in order."""
     for number in range(len(_made_marks), count):
         _made_marks.append(_varint(_FIRST_MARK + number))
     return _made_marks

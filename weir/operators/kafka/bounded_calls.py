@@ -58,7 +58,7 @@ class CallLostError(Exception):
 
 
 class BoundedCall:
-    """One call of the client, in a thread of its own.
+    """A call of the client, in a thread of its own.
 
     Args:
         call: what to do; it asks :attr:`is_given_up` between its steps, and does no other once it is.

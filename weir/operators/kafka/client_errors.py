@@ -41,7 +41,7 @@ def is_wrong_password(error: KafkaError) -> bool:
 
 
 def more_telling(before: KafkaError | None, now: KafkaError) -> KafkaError:
-    """Of two errors of connections the one that says why there is none: the later one, but for three cases.
+    """Return which error of connections says why there is none: the later one, but for three cases.
 
     It says only that no broker is left; the earlier one is about the password; or it said why TLS
     failed, such as that only one side speaks it, and the later one says less of the next handshake.

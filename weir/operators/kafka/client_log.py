@@ -27,7 +27,7 @@ class OncePerWhile(logging.Filter):
         self._kinds: dict[str, tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the line is told."""
+        """Return whether the line is told."""
         kind, now_s = _NUMBER.sub("", record.getMessage()), self._clock.monotonic_s()
         told_s, left_out = self._kinds.get(kind, (-_AGAIN_S, 0))
         if now_s - told_s < _AGAIN_S:

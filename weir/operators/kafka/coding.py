@@ -1,4 +1,4 @@
-"""From the description of values in Avro or Protobuf to what decodes and encodes them."""
+"""The way from the description of values in Avro or Protobuf to what decodes and encodes them."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class ValueEncoder:
         self._prefix = b""
 
     def encode(self, rows: pa.RecordBatch) -> list[bytes]:
-        """One value for each row.
+        """Return a value for each row.
 
         Raises:
             InputError: a row does not fit the schema; or the registry is away, or refuses the schema.

@@ -33,7 +33,7 @@ class Mark:
     value: int
 
     def offset(self) -> TopicPartition:
-        """For the client."""
+        """Return the mark as the client takes offsets."""
         return TopicPartition(self.topic, 0, self.value)
 
 
@@ -57,7 +57,7 @@ class Marks:
         self._consumers = {0: self._consumer_of(0)}
 
     def group_metadata(self, number: int) -> Any:
-        """Of one of the groups, for a producer; they are numbered from 0 on."""
+        """Return the metadata of one of the groups, for a producer; they are numbered from 0 on."""
         if number not in self._consumers:
             self._consumers[number] = self._consumer_of(number)
         return self._consumers[number].consumer_group_metadata()
@@ -71,7 +71,7 @@ class Marks:
         return max(self._latest_of(number) for number in range(GROUPS))
 
     def coordinator_answers(self, number: int) -> bool:
-        """Whether the brokers have a coordinator of a group now, which its client here finds by itself."""
+        """Return whether the brokers have a coordinator of a group now, which its client here finds by itself."""
         try:
             self._consumers[number].committed([self._partition()], timeout=_LOOK_TIMEOUT_S)
         except KafkaException:

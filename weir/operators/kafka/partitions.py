@@ -101,7 +101,7 @@ class KafkaPartitions:
             self._asked = self._asking.submit(self.partitions)
 
     def has_found(self) -> bool:
-        """Whether brokers have answered, or have not for too long, since :meth:`ask_for_partitions`."""
+        """Return whether brokers have answered, or have not for too long, since :meth:`ask_for_partitions`."""
         return self._asked is not None and self._asked.done()
 
     def pop_found(self) -> list[Partition] | None:
@@ -171,7 +171,7 @@ class KafkaPartitions:
                     raise self._failure(noted or error.args[0]) from None
 
     def made_anew(self, ids: Mapping[str, str]) -> list[str]:
-        """See ``TopicIds``."""
+        """Return the topics that were made anew, as ``TopicIds`` says."""
         return self.topic_ids.made_anew(ids, _ANSWER_TIMEOUT_S)
 
     def start_anew(self, partition: Partition) -> int:
@@ -289,7 +289,7 @@ class KafkaPartitions:
         self._waiting_bytes -= sum(map(len, messages))
 
     def has_ended(self, partition: Partition) -> bool:
-        """Whether the partition was read to where it ended, once."""
+        """Return whether the partition was read to where it ended, once."""
         return partition in self._ended and not self._waiting[partition]
 
     def note_positions(self, positions: Mapping[Partition, int]) -> None:
@@ -314,7 +314,7 @@ class KafkaPartitions:
         self._error = more_telling(self._error, error)
 
     def _note_commit(self, error: KafkaError | None, partitions: Sequence[TopicPartition]) -> None:
-        """As :meth:`_note_error`, after each commit of positions; tools would show no lag, or an old one."""
+        """Note the error, if any, of a commit of positions; tools would show no lag, or an old one."""
         errors = [error, *(partition.error for partition in partitions)]
         told = next((each for each in errors if each is not None), None)
         now_s = self._clock.monotonic_s()

@@ -137,7 +137,7 @@ class RecordProducer:
 
     @property
     def is_worn(self) -> bool:
-        """Whether a new client must begin the next transaction; asked between transactions.
+        """Return whether a new client must begin the next transaction; asked between transactions.
 
         There is no group left that is new to this one. Or an answer about the end of a transaction, or about its mark,
         may have been lost, and the client asked again: the first request may still be under way, and brokers would take
@@ -275,7 +275,7 @@ class RecordProducer:
             )
 
     def _ask(self, ask: Callable[[], None]) -> None:
-        """As :func:`_again`; notes whether the client may have sent a request twice."""
+        """Ask again and again, as :func:`_again` does; notes whether the client may have sent a request twice."""
         began_s = self._clock.monotonic_s()
         _again(ask)
         if self._clock.monotonic_s() - began_s >= self._quick_s:

@@ -57,7 +57,7 @@ class ProtobufEncoder:
         return b"".join(_zigzag(number) for number in (len(places), *reversed(places)))
 
     def encode(self, rows: pa.RecordBatch, prefix: bytes) -> list[bytes]:
-        """One value for each row, after ``prefix``.
+        """Return a value for each row, after ``prefix``.
 
         Raises:
             ValueError: a row does not fit the message.

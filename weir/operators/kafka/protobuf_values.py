@@ -33,7 +33,7 @@ class MessageTypes:
 
     @classmethod
     def of_descriptors(cls, descriptors: Descriptors) -> MessageTypes:
-        """Those of a ``FileDescriptorSet``.
+        """Return the types of a ``FileDescriptorSet``.
 
         Raises:
             MisfitError: it is none, or lacks files that others import.
@@ -51,7 +51,7 @@ class MessageTypes:
 
     @classmethod
     def of_registered(cls, schema: RegisteredSchema) -> tuple[MessageTypes, FileDescriptor]:
-        """Those of a registry's schema, and its file.
+        """Return the types of a registry's schema, and its file.
 
         Raises:
             MisfitError: it is not Protobuf, or cannot be used.

@@ -36,14 +36,14 @@ class KafkaReader(OffsetReader):
         self._noted: dict[Partition, int] = {}
 
     def _open_input(self, context: OperatorContext) -> None:
-        """Besides what the base class does, find out where partitions begin: from now on that is in checkpoints."""
+        """Open the input, and find out where partitions begin: from now on that is in checkpoints."""
         super()._open_input(context)
         _check_starts(self._records.spec, self._records.found, context.operator_name)
         for split in self._open_splits:
             split.position = self._records.partitions.start_of(_partition(split.split))
 
     def _resume(self, same: bool, indices: tuple[int, ...]) -> None:
-        """Besides what the base class does, look whether offsets of the checkpoint mean what they meant."""
+        """Go on from a checkpoint, and look whether its offsets mean what they meant."""
         super()._resume(same, indices)
         ids = {
             topic: name
@@ -96,7 +96,7 @@ class _KafkaSource(OffsetSource):
 
     @property
     def found(self) -> Sequence[Partition]:
-        """All partitions, as the brokers said last."""
+        """Return all partitions, as the brokers said last."""
         return self._found or ()
 
     @override

@@ -1,4 +1,4 @@
-"""From records of one partition to a batch: values by the decoder of JSON lines, or by others; parts as columns."""
+"""The way from records of a partition to a batch: values by the decoder of JSON lines or others; parts as columns."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def schema_id_of(value: bytes) -> int | None:
 
 
 class Registry:
-    """One registry. Safe for several threads.
+    """A schema registry. Safe for several threads.
 
     Args:
         spec: where it is, and the user.

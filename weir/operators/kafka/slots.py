@@ -130,7 +130,7 @@ class Slots:
             self._renew(slot)
 
     def drop(self, name: str) -> None:
-        """As :meth:`release` for a transaction that went wrong: the next client of the slot aborts it."""
+        """Release the slot of a transaction that went wrong: the next client of the slot aborts it."""
         with self._lock:
             slot = self._taken.pop(name, None)
             if slot is not None:
@@ -169,6 +169,6 @@ class GroupRecord:
         }
 
     def remove(self, names: Iterable[str]) -> None:
-        """They are fenced, or a checkpoint names them."""
+        """Remove names that are fenced, or that a checkpoint has."""
         for name in names:
             self._place.remove(name)

@@ -1,4 +1,4 @@
-"""From rows to what records have: values, keys, headers, partitions; the columns at once, no row by itself."""
+"""The way from rows to what records have: values, keys, headers, partitions; columns at once, no row by itself."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PARTITION_MAX = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class RecordValues:
-    """Of each row; lists of the same length. None: no record has any."""
+    """The values of records, by row; lists of the same length. None: no record has any."""
 
     values: Sequence[bytes | None]
     keys: Sequence[bytes | None] | None

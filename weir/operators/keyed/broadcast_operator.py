@@ -125,7 +125,7 @@ class BroadcastOperator(HoldingOperator):
         self._look_at_rules()
 
     def snapshot(self, checkpoint_id: int) -> Json:
-        """As of the base class, and the dict, of one subtask of all."""
+        """Return the snapshot of the base class; one subtask of all adds the dict."""
         kept = super().snapshot(checkpoint_id)
         if self.table.is_keeper:
             # What is told must not change any more.
@@ -257,7 +257,7 @@ class BroadcastOperator(HoldingOperator):
         return self._held is not None and not (self.table.lets_rows_go or self._rules_ended)
 
     def _look_at_rules(self, index: int | None = None) -> None:
-        """Whether rows may go on now; ``index``: of the rule that may have changed that."""
+        """Look whether rows may go on now; ``index``: of the rule that may have changed that."""
         if not self._is_holding:
             return
         if self._hold_until == "first":

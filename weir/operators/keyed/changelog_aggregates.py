@@ -78,7 +78,7 @@ class ChangelogAggregateOperator(Operator):
         }
 
     def check_restored(self, context: OperatorContext) -> None:
-        """See :class:`Operator`."""
+        """Check that the restored state has the codec of today's schema, as :class:`Operator` asks."""
         assert context.schema is not None
         needed = self._codec_of(context)
         for value in kept_snapshots(context, self._spec.kind).values():
@@ -201,7 +201,7 @@ class ChangelogAggregateOperator(Operator):
     # --- the result ---
 
     def results_of(self, values: list[bytes], schema: pa.Schema, given: pa.Schema) -> list[pa.Array]:
-        """For questions, of an operator that is not open: the columns of the aggregates.
+        """Return the columns of the aggregates for a question, from an operator that is not open.
 
         Args:
             values: of keys in the store.
@@ -289,7 +289,7 @@ def _older(codec: dict[str, Json], spec: ChangelogAggregateSpec) -> dict[str, Js
 
 
 def _float_columns(aggregates: Sequence[Aggregate], schema: pa.Schema) -> list[bool]:
-    """Whether the values of each are summed as floats; the mean of integers is that of their exact sum."""
+    """Return whether the values of each are summed as floats; the mean of integers is that of their exact sum."""
     return [
         each.column is not None and pa.types.is_floating(schema.field(each.column).type)
         for each in aggregates

@@ -25,7 +25,7 @@ from weir.state.tables.values.value_table import ValueTable
 
 
 class ChangelogTopOperator(TopOperator):
-    """See the module; the state of a key are its rows, as that of :class:`TopOperator`, and those that are owed.
+    """Top rows of a changelog; the state of a key are its rows, as in :class:`TopOperator`, and those that are owed.
 
     Rows have numbers: first those that were stored, then those of the batch.
     """

@@ -50,13 +50,13 @@ class Totals:
     values: dict[int, list[tuple[np.ndarray, np.ndarray]]]
 
     def copy(self) -> Totals:
-        """Of the arrays; pairs of values are replaced, not changed."""
+        """Return a copy of the arrays; pairs of values are replaced, not changed."""
         values = {index: list(pairs) for index, pairs in self.values.items()}
         return Totals(self.rows.copy(), self.counts.copy(), self.sums.copy(), self.not_finite.copy(), values)
 
 
 def has_rows(value: bytes) -> bool:
-    """Whether a key with this value in the store has rows; for questions."""
+    """Return whether a key with this value in the store has rows; for questions."""
     return int.from_bytes(value[1:9], "little", signed=True) > 0
 
 

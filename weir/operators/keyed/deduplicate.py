@@ -29,7 +29,7 @@ from weir.rows.row_watermarks import TimeCuts
 from weir.specs import DeduplicateSpec
 from weir.state.handles.block import Cursor, Keys
 from weir.state.handles.cell_values import CellHandle
-from weir.state.handles.expiring_values import ExpiringCellHandle
+from weir.state.handles.expiring_cells import ExpiringCellHandle
 from weir.state.ttl import Ttl
 
 
@@ -74,7 +74,7 @@ class DeduplicateOperator(InTimeOperator):
         self._key_forms: list[str | None] = []
 
     def check_restored(self, context: OperatorContext) -> None:
-        """See :class:`Operator`."""
+        """Check that the restored state has today's key columns, as :class:`Operator` asks."""
         needed = self._codec() | {"key_forms": key_forms(context.schema, self._spec.key_columns)}
         for value in kept_snapshots(context, self._spec.kind).values():
             check_key_columns(context.operator_name, value["codec"], needed)
@@ -97,7 +97,7 @@ class DeduplicateOperator(InTimeOperator):
 
     @property
     def time_cuts(self) -> TimeCuts:
-        """See the base class: a late row does not find what others find."""
+        """Return how rows are cut by time: a late row does not find what others find."""
         return TimeCuts.NONE if self._spec.within_ms is None else TimeCuts.LATE | TimeCuts.EACH_LATE
 
     @override
@@ -105,7 +105,7 @@ class DeduplicateOperator(InTimeOperator):
         return row_hashes(batch, weir_keys.key_bytes(batch, self._spec.key_columns))
 
     def due_ms(self) -> int:
-        """See the base class: any watermark may let keys expire."""
+        """Return when keys are due: any watermark may let some expire."""
         return WATERMARK_MIN_MS
 
     def _codec(self) -> dict[str, Json]:

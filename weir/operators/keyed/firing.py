@@ -91,7 +91,7 @@ class TimerCalls:
 
     @property
     def is_one_by_one(self) -> bool:
-        """Whether the author takes one timer at a time."""
+        """Return whether the author takes one timer at a time."""
         return self._many is None
 
     def open(self, context: OperatorContext) -> None:
@@ -277,7 +277,7 @@ class _TimerRows(FlatMapOperator):
 
     @property
     def may_be_long(self) -> bool:
-        """Whether rows have columns of values of any length; else nobody need measure them."""
+        """Return whether rows have columns of values of any length; else nobody need measure them."""
         return bool(self._long_names)
 
     def long_bytes(self, result: Any) -> int:
@@ -334,7 +334,7 @@ class TimerFirer:
 
     @property
     def goes_by_event_time(self) -> bool:
-        """Whether any of its timers may: else none is due between two rows."""
+        """Return whether any of its timers may: else none is due between two rows."""
         return self._event is not None
 
     @property

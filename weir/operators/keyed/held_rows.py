@@ -24,7 +24,7 @@ _AS_OF_COLUMN = "_held_as_of_ms"
 
 
 class HeldRows:
-    """Of one subtask. Its methods raise ``StateError`` where the store cannot be read or written."""
+    """Rows that one subtask holds. Its methods raise ``StateError`` where the store cannot be read or written."""
 
     def __init__(self, table: HeldTable, max_parallelism: int) -> None:
         self._table = table
@@ -41,7 +41,7 @@ class HeldRows:
         table.held_by(self)
 
     def __bool__(self) -> bool:
-        """Whether there are rows."""
+        """Return whether there are rows."""
         self._take_new()
         return bool(self._batches)
 
@@ -57,7 +57,7 @@ class HeldRows:
         self._add(batch if as_of_ms is None else batch.append_column(_AS_OF_COLUMN, pa.array(as_of_ms)))
 
     def take(self) -> list[pa.RecordBatch]:
-        """All rows, as they came; they are held no more."""
+        """Return all rows, as they came; they are held no more."""
         self._take_new()
         self._let_go()
         taken = [self._in_order(batch) for batch in self._joined(self._batches)]
@@ -96,7 +96,7 @@ class HeldRows:
                 first = index
 
     def _in_order(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """In the order in which time went on; rows of a key group stay in order."""
+        """Return rows in the order in which time went on; those of a key group stay in order."""
         index = batch.schema.get_field_index(_AS_OF_COLUMN)
         if index < 0:
             return batch
@@ -123,7 +123,7 @@ class HeldRows:
     # --- called by the table ---
 
     def settle(self) -> None:
-        """See :class:`weir.state.tables.held.Holder`."""
+        """Write what was held only, as :class:`weir.state.tables.held.Holder` asks."""
         self._let_go()
         puts: list[tuple[bytes, bytes]] = []
         for batch in self._joined(self._batches[self._written :]):
@@ -140,12 +140,12 @@ class HeldRows:
             self._table.write_stored(puts, ())
 
     def written(self, groups: Collection[int]) -> dict[bytes, int]:
-        """See :class:`weir.state.tables.held.Holder`."""
+        """Return the sizes of what is written, by key, as :class:`weir.state.tables.held.Holder` asks."""
         wanted = {group.to_bytes(2, "big") for group in groups}
         return {key: size for key, size in self._blocks.items() if key[:2] in wanted}
 
     def leave(self, groups: frozenset[int]) -> None:
-        """See :class:`weir.state.tables.held.Holder`."""
+        """Note that key groups leave, as :class:`weir.state.tables.held.Holder` asks."""
         self._left |= groups
 
 

@@ -42,7 +42,7 @@ class HoldingOperator(KeyedProcessOperator, HoldsRows):
     @property
     @abstractmethod
     def _is_holding(self) -> bool:
-        """Whether rows have to wait now."""
+        """Return whether rows have to wait now."""
 
     @abstractmethod
     def _ends_hold(self) -> None:
@@ -77,7 +77,7 @@ class HoldingOperator(KeyedProcessOperator, HoldsRows):
 
     @property
     def holds_time(self) -> bool:
-        """See the base class: until there are the rules, and the rows that waited for them have left."""
+        """Return whether time is held: until there are the rules, and the rows that waited for them have left."""
         return self._held is not None and (self._is_holding or bool(self._held))
 
     @property
@@ -101,7 +101,7 @@ class HoldingOperator(KeyedProcessOperator, HoldsRows):
                 yield row_watermarks.fired_out(made, told_ms - 1) if self._minds_rows else made
 
     def _let_go(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | SideRows]:
-        """As of the rows, whatever comes with them; one by one where rows that make the author's code raise go."""
+        """Yield what comes of rows, as of their time; one by one where rows that make the author's code raise go."""
         if self.set_aside is None:
             for made in _without_pauses(self.process(batch)):
                 yield row_watermarks.carried_out(batch, made)
@@ -118,7 +118,7 @@ class HoldingOperator(KeyedProcessOperator, HoldsRows):
             yield from left
 
     def on_watermark(self, time_ms: int) -> Iterator[pa.RecordBatch | SideRows]:
-        """As of the base class, after the rows that wait."""
+        """Take the watermark as the base class does, after the rows that wait."""
         if self._held:
             self._told_ms = max(self._told_ms, time_ms)
         else:

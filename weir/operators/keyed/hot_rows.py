@@ -50,7 +50,7 @@ class HotRows:
         self._mark = 0
 
     def is_due(self, rows: int) -> bool:
-        """Whether the next batch, of so many rows, is to be looked at."""
+        """Return whether the next batch, of so many rows, is to be looked at."""
         return rows >= ROWS_MIN and self._sample.is_due()
 
     def combined(self, batch: pa.RecordBatch, hashes: np.ndarray) -> Block | None:

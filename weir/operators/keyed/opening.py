@@ -1,4 +1,4 @@
-"""From a declaration to its handle."""
+"""The way from a declaration to its handle."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from weir.errors import GraphError
 from weir.state.handles.block import Cursor, Handle
 from weir.state.handles.byte_values import BytesHandle
 from weir.state.handles.cell_values import CellHandle
-from weir.state.handles.expiring_elements import ExpiringListHandle, ExpiringMapHandle
-from weir.state.handles.expiring_values import ExpiringBytesHandle, ExpiringCellHandle
+from weir.state.handles.expiring_cells import ExpiringCellHandle
+from weir.state.handles.expiring_collections import ExpiringListHandle, ExpiringMapHandle
+from weir.state.handles.expiring_values import ExpiringBytesHandle
 from weir.state.handles.lists import ListHandle
 from weir.state.handles.maps import MapHandle
 from weir.state.handles.sessions import SessionHandle

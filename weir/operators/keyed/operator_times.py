@@ -24,7 +24,7 @@ from weir.state.tables.state_times import StateTimes
 
 
 class OperatorTimes:
-    """One for each keyed operator in a subtask."""
+    """Times of a keyed operator in a subtask."""
 
     def __init__(self, states: Sequence[State], horizons: Iterable[Horizon] = ()) -> None:
         """``states``: that the operator declares, as ``outlasting``; ``horizons``: how far back these reach."""
@@ -36,7 +36,7 @@ class OperatorTimes:
         self._times: StateTimes | None = None
 
     def check(self, context: OperatorContext, snapshot: Mapping[str, Any]) -> None:
-        """Whether a snapshot's times go on.
+        """Check that a snapshot's times go on.
 
         Raises:
             StateMismatchError: a state had a TTL in the other kind of time.
@@ -111,5 +111,5 @@ class OperatorTimes:
 
 
 def _of_states(times: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
-    """Without what is known of states that had no TTL in between: their values count as written now."""
+    """Leave out what is known of states that had no TTL in between: their values count as written now."""
     return {**times, "since_ms": {name: at for name, at in times["since_ms"].items() if name in names}}

@@ -61,14 +61,14 @@ class RowTimes:
     # --- one after the other ---
 
     def move(self, index: int) -> None:
-        """It is the turn of a row of the piece."""
+        """Move to a row of the piece."""
         if self._firer is not None:
             self._firer.reach(self._as_of[self._first + index])
         if self._states is not None:
             self._states.move(self._times[self._first + index])
 
     def is_due_after(self, index: int) -> bool:
-        """Whether a timer that was registered is due before the next row."""
+        """Return whether a timer that was registered is due before the next row."""
         if self._firer is None:
             return False
         row = self._first + index

@@ -38,7 +38,7 @@ class RuleRows(FlatMapOperator):
         function: Callable[[int, dict[str, Any]], Any],
         is_over: Callable[[int], bool] | None = None,
     ) -> list[pa.RecordBatch | SideRows]:
-        """All that a function makes of rows; it is called with the position of each, and the row.
+        """Return what a function makes of rows; it is called with the position of each, and the row.
 
         Up to the first one after which it ``is_over``: :attr:`taken` says how many there were.
 

@@ -67,7 +67,7 @@ class KeyedAggregateOperator(Operator):
         self._shown = [places[aggregate.output] for aggregate in spec.results]
 
     def check_restored(self, context: OperatorContext) -> None:
-        """See :class:`Operator`."""
+        """Check that the restored state has the codec of today's aggregates, as :class:`Operator` asks."""
         kept = kept_snapshots(context, self._spec.kind)
         stored = {codec_from_json(value["codec"]) for value in kept.values()}
         # The step passes on all columns that somebody reads.

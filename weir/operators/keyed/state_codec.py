@@ -83,7 +83,7 @@ class AggregateCodec:
     values: int = FORMAT_VERSION
 
     def to_json(self) -> Json:
-        """For the snapshot."""
+        """Return the codec for the snapshot."""
         return {
             "values": self.values,
             "keys": [list(key) for key in self.keys],
@@ -278,7 +278,7 @@ def _fits(stored: tuple[tuple[str | None, ...], ...], needed: tuple[tuple[str | 
 
 
 def fits_aggregates(stored: Sequence[Sequence[str | None]], needed: Sequence[Sequence[str | None]]) -> bool:
-    """Whether the first of those that are needed are those that are stored; one that was dropped fits any."""
+    """Return whether the first of those that are needed are those that are stored; one that was dropped fits any."""
     if len(stored) > len(needed):
         return False
     return all(

@@ -156,7 +156,7 @@ def orders_of(column: pa.Array, *, ascending: bool) -> np.ndarray:
 
 
 class TopOperator(Operator):
-    """See the module; the state of a key are its rows, one value of ``weir.state.handles.stored_rows``."""
+    """Top rows of each key; the state of a key are its rows, one value of ``weir.state.handles.stored_rows``."""
 
     knows_rows_by_time = True
 
@@ -169,7 +169,7 @@ class TopOperator(Operator):
         self._tells_places = spec.rank is not None or spec.rows == 1
 
     def _columns_of(self, schema: pa.Schema) -> list[pa.Field]:
-        """Those that are kept."""
+        """Return the columns that are kept."""
         added = {CHANGE_COLUMN, self._spec.rank}
         return [field for field in schema if field.name not in added]
 
@@ -185,7 +185,7 @@ class TopOperator(Operator):
         }
 
     def check_restored(self, context: OperatorContext) -> None:
-        """See :class:`Operator`."""
+        """Check that the restored rows have the codec of today's schema, as :class:`Operator` asks."""
         assert context.schema is not None
         check_row_codecs(context, self._spec.kind, self._codec_of(context.schema))
 

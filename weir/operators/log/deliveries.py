@@ -60,7 +60,7 @@ class Deliveries:
             raise self._failure(error) from error
 
     def are_there(self, producer_id: int, last_sequences: Mapping[str, int]) -> bool:
-        """Whether the log has all batches of a producer up to these, by partition.
+        """Return whether the log has all batches of a producer up to these, by partition.
 
         Raises:
             InputError: it does not answer, which is waited for.

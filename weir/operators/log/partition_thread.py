@@ -41,7 +41,7 @@ class PartitionThread:
 
     @property
     def has_records(self) -> bool:
-        """Whether records wait."""
+        """Return whether records wait."""
         return bool(self._waiting)
 
     @property

@@ -133,13 +133,13 @@ class Page:
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """As JSON."""
+        """Return the page as JSON."""
         keys = self.asked.keys.decode(self.keys)
         values = self.asked.format.plain_values(self.values)
         return [{"key": key, "value": value} for key, value in zip(keys, values, strict=True)]
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """As Arrow, at least one: columns ``key`` (of several key columns a struct) and ``value``.
+        """Yield the page as Arrow, at least one batch: columns ``key`` (of several key columns a struct) and ``value``.
 
         A few thousand rows each, since some steps hold the GIL for all rows of a batch, for which subtasks wait; but
         all at once if the type of values shows from all of them only.

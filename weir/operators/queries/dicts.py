@@ -19,7 +19,7 @@ DICT_KEY = pa.field("key", pa.string(), nullable=False)
 
 
 class DictFormat(EntryFormat):
-    """Each key of the dict has an entry in key group 0; see ``weir.state.tables.broadcast.dict_entries``."""
+    """The format of a dict, whose keys lie in key group 0; see ``weir.state.tables.broadcast.dict_entries``."""
 
     only_group = 0
 

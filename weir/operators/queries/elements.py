@@ -50,7 +50,7 @@ class _Below(Protocol):
 
 
 class _Stored:
-    """That of a key which is read by itself."""
+    """Elements of a key that is read by itself."""
 
     def __init__(self, reading: StateReading, prefix: bytes) -> None:
         self._reading, self._prefix = reading, prefix
@@ -65,7 +65,7 @@ class _Stored:
 
 
 class _Listed:
-    """That of a key of a range, all of which was read."""
+    """Elements of a key of a range, all of which was read."""
 
     def __init__(self, entries: list[tuple[bytes, bytes]]) -> None:
         self._entries = entries
@@ -122,7 +122,7 @@ class ElementFormat(StateFormat):
     # --- ranges of keys ---
 
     def runs(self, reading: RangeReading, keys: KeyRange) -> Iterator[Entries | None]:
-        """See :class:`StateFormat`: one run for each length of keys, by which entries lie together."""
+        """Yield one run for each length of keys, by which entries lie together."""
         cut_ms = self._cut_ms(reading, keys.group, keys.state_id)
         for run in element_runs(reading, keys):
             yield None if run is None else ((key, (cut_ms, found)) for key, found in run)
@@ -231,7 +231,7 @@ class ElementFormat(StateFormat):
 
 
 def is_of_elements(state: State) -> bool:
-    """Whether a declared state has several entries of each key."""
+    """Return whether a declared state has several entries of each key."""
     return isinstance(state, ListState | MapState | VersionedState | WindowState | SessionState)
 
 

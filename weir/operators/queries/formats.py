@@ -172,7 +172,7 @@ class _CellReader:
         return plain(self._type.from_plain(bool(cell) if kind == "b" else cell))
 
     def many(self, entries: Sequence[bytes]) -> pa.Array:
-        """Of entries of one cell that are there."""
+        """Return the values of entries of one cell that are there."""
         if len({len(data) for data in entries}) != 1 or self._type.cell_kind == "b":
             return pa.array([self(data) for data in entries])
         cells, _ = decode_values(entries, 2 if len(entries[0]) == value_bytes(2) else 1)
@@ -214,7 +214,7 @@ def _aggregate_format(spec: KeyedAggregateSpec, schema: pa.Schema, index: int) -
 def _cell_decoder(
     decode: Callable[[bytes], Any], whole: WholeCell, fold: Fold, cell_count: int
 ) -> Callable[[bytes], Any]:
-    """As ``decode``, of values whose cell is the number itself: without arrays, which are most of the work."""
+    """Return a decoder of values whose cell is the number itself: without arrays, which are most of the work."""
     none = Cells(np.zeros((0, cell_count), np.int64), np.zeros((0, presence_bytes(cell_count)), np.uint8))
     form = {pa.int64(): "<q", pa.float64(): "<d"}.get(fold.results(none).type)
     if form is None:

@@ -40,7 +40,7 @@ RECENT_ROWS_MAX = 500_000
 
 
 class _Row(NamedTuple):
-    """One row of a key, as it is kept."""
+    """A row of a key, as it is kept."""
 
     side: int
     time_ms: int
@@ -101,7 +101,7 @@ class JoinFormat(StateFormat):
     # --- ranges of keys ---
 
     def runs(self, reading: RangeReading, keys: KeyRange) -> Iterator[Entries | None]:
-        """See :class:`StateFormat`: those of entries by the length of keys, and one of all recent rows."""
+        """Yield the runs of entries, one for each length of keys, and one run of all recent rows."""
         watermark_ms = reading.watermark_of(keys.group)
         for run in element_runs(reading, keys):
             told = run and ((key, self._of_entries(entries, watermark_ms)) for key, entries in run)
@@ -183,7 +183,7 @@ class JoinFormat(StateFormat):
         bounds: KeyBounds,
         blocks: Iterator[tuple[bytes, bytes]],
     ) -> dict[bytes, list[_Row]]:
-        """By key the rows of a key group that lie in blocks."""
+        """Return by key the rows of a key group that lie in blocks."""
         start, stop = bounds
         found: dict[bytes, list[_Row]] = {}
         count, watermark_ms = 0, reading.watermark_of(group)

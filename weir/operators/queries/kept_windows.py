@@ -168,7 +168,7 @@ class KeptFormat(StateFormat, ABC):
 
 
 class KeptRowsFormat(KeptFormat):
-    """All rows, by event time."""
+    """The format of kept rows, by event time."""
 
     def __init__(self, spec: WindowProcessSpec, windows: PaneFormat, state: str, pane_ends: PaneEnds) -> None:
         super().__init__(windows, state, pane_ends)

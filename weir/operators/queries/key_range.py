@@ -34,5 +34,5 @@ class KeyRange:
 
     @property
     def reverse(self) -> bool:
-        """From the last key to the first."""
+        """Return whether the order is from the last key to the first."""
         return self.question.reverse

@@ -36,17 +36,17 @@ class KeyText:
 
     @property
     def is_ordered(self) -> bool:
-        """Whether the bytes of keys are in the order of their values."""
+        """Return whether the bytes of keys are in the order of their values."""
         return len(self._columns) == 1 and not self._wraps
 
     @property
     def has_null(self) -> bool:
-        """Whether there may be a key that is null, whose byte lies among those of others."""
+        """Return whether there may be a key that is null, whose byte lies among those of others."""
         return len(self._columns) == 1 and not _is_binary(self._columns[0].type)
 
     @property
     def _wraps(self) -> bool:
-        """Whether the bytes of the upper half of the values come before those of the lower half."""
+        """Return whether the bytes of the upper half of the values come before those of the lower half."""
         return bool(pat.is_uint64(_plain_type(self._columns[0].type)))
 
     def encode(self, text: str) -> bytes:

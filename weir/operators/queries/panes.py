@@ -86,7 +86,7 @@ class Wanted(NamedTuple):
     reverse: bool = False
 
     def ordered(self, ascending: Sequence[_Item]) -> Sequence[_Item]:
-        """In the order that is asked for."""
+        """Return items in the order that is asked for."""
         return ascending[::-1] if self.reverse else ascending
 
 
@@ -95,7 +95,7 @@ _ByKey = Sequence[tuple[bytes, list[PaneEntry]]]
 
 
 class PaneFormat(StateFormat):
-    """One aggregate of windows that consist of panes."""
+    """The format of an aggregate of windows that consist of panes."""
 
     has_times = True
 
@@ -124,7 +124,7 @@ class PaneFormat(StateFormat):
 
     @abstractmethod
     def _made_folds(self) -> Folds:
-        """Of the entries."""
+        """Return the folds of the entries."""
 
     @abstractmethod
     def _pane_ends(self, bounds: PaneBounds, first_ms: int, last_ms: int) -> range:
@@ -207,7 +207,7 @@ class PaneFormat(StateFormat):
     # --- ranges of keys ---
 
     def runs(self, reading: RangeReading, keys: KeyRange) -> Iterator[Entries | None]:
-        """See :class:`StateFormat`: a run for each pane, or one of all that the group has."""
+        """Yield a run for each pane, or one run of all that the group has."""
         head = PaneHead(reading, keys.group, keys.state_id)
         yield None
         is_whole = head.look()
@@ -289,7 +289,7 @@ class PaneFormat(StateFormat):
         yield by_key, Taken(*arrays, by_time, part)
 
     def _ends_by_time(self, reading: RangeReading, place: Place) -> bool:
-        """Whether entries of a group are over because of their last time; only those of sessions are."""
+        """Return whether entries of a group are over because of their last time; only those of sessions are."""
         return self.moves_entries and reading.ends_by_time(
             place.group, place.state_id, self._folds.cell_count
         )
@@ -326,7 +326,7 @@ def _listed(found: Found, count: int) -> list[list[dict[str, Any]]]:
 
 
 def too_large() -> QueryError:
-    """One key has more different values or buckets in its windows than are read at a time."""
+    """Return the error that a key has more different values or buckets in its windows than are read at a time."""
     return QueryError(
         413,
         f"the windows of a key have more than {PART_ENTRIES_MAX:,} entries of values: ask for less time, or for the "

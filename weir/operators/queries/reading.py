@@ -39,16 +39,16 @@ class PaneBounds:
 
 
 class RangeReading(Protocol):
-    """One state of one step, in the order of keys. Keys are whole state keys; a range lies within one key group."""
+    """A state of a step, in the order of keys. Keys are whole state keys; a range lies within one key group."""
 
     def scan(self, start: bytes, stop: bytes, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
         """Entries with ``start <= key < stop`` in key order, or the reverse."""
 
     def is_expired(self, stamp: int) -> bool:
-        """Whether an entry with this time (``UNDATED``: without one) has expired; for states with a TTL."""
+        """Return whether an entry with this time (``UNDATED``: without one) has expired; for states with a TTL."""
 
     def cut_ms(self, group: int, state_id: int, retention_ms: int) -> int:
-        """Of versions, windows and sessions that a step declares: what is before this time is not there any more."""
+        """Return the time before which versions, windows and sessions that a step declares are not there any more."""
 
     def bounds_of(
         self, group: int, state_id: int, cell_count: int, first_ms: int, last_ms: int
@@ -69,7 +69,7 @@ class RangeReading(Protocol):
         """
 
     def ends_by_time(self, group: int, state_id: int, cell_count: int) -> bool:
-        """Of sessions: whether the place of a group is marked, see ``PaneTable.mark_places``; of when reading began."""
+        """Return whether a group's place (of sessions) was marked when reading began, see ``PaneTable.mark_places``."""
 
     def watermark_of(self, group: int) -> int:
         """The watermark of a group's owner; ``weir.state.tables.stamps.UNDATED``: it is not known."""
@@ -78,7 +78,7 @@ class RangeReading(Protocol):
         """Number in the store of another state of the step, by the name under which the job has it."""
 
     def check(self) -> None:
-        """To be called now and then while much is read; may wait, and raises what ends the question."""
+        """Wait if that must be, or raise what ends the question; called now and then while much is read."""
 
 
 class StateReading(RangeReading, Protocol):
@@ -106,23 +106,23 @@ class StoredReading(ABC):
 
     @abstractmethod
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """See ``StateReading``."""
+        """Return the values of keys, as ``StateReading`` says."""
 
     @abstractmethod
     def scan(self, start: bytes, stop: bytes, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
-        """See ``StateReading``."""
+        """Yield the entries of a range, as ``StateReading`` says."""
 
     def watermark_of(self, group: int) -> int:
-        """See ``StateReading``."""
+        """Return the watermark of what is read, as ``StateReading`` says."""
         return self.watermark_ms
 
     def cut_ms(self, group: int, state_id: int, retention_ms: int) -> int:
-        """See ``StateReading``."""
+        """Return the time before which nothing is there any more, as ``StateReading`` says."""
         clock = unpack_clock(self.get_many([clock_key(group, state_id)])[0])
         return retention_cut_ms(clock, self.watermark_ms, retention_ms)
 
     def pane_bounds(self, group: int, state_id: int, cell_count: int) -> PaneBounds | None:
-        """See ``StateReading``."""
+        """Return the bounds of a group's panes, as ``StateReading`` says."""
         ends = scanned_ends(self, group, state_id)
         return None if ends is None else self.bounds_of(group, state_id, cell_count, *ends)
 
@@ -133,12 +133,12 @@ class StoredReading(ABC):
         return PaneBounds(first_ms, last_ms, self.fired_ms(group, state_id, cell_count, by_now=False))
 
     def fired_ms(self, group: int, state_id: int, cell_count: int, *, by_now: bool) -> int:
-        """See ``StateReading``."""
+        """Return up to where windows have fired, as ``StateReading`` says."""
         place_ms, _ = self._place(group, state_id, cell_count)
         return place_ms
 
     def ends_by_time(self, group: int, state_id: int, cell_count: int) -> bool:
-        """See ``StateReading``."""
+        """Return whether a group's place is marked, as ``StateReading`` says."""
         _, is_marked = self._place(group, state_id, cell_count)
         return is_marked
 
@@ -161,7 +161,7 @@ class StoredReading(ABC):
     def pane_entries(
         self, group: int, state_id: int, user_key: bytes, ends_ms: np.ndarray, cell_count: int
     ) -> PaneEntries:
-        """See ``StateReading``."""
+        """Return the entries of a key in panes, as ``StateReading`` says."""
         prefix = layout.key_prefix(group, state_id)
         keys = [prefix + time_bytes(end_ms) + user_key for end_ms in ends_ms.tolist()]
         found = get_entries(self.get_many, self.scan, keys)

@@ -74,7 +74,7 @@ class StateFormat(ABC):
 
     @property
     def has_arrow_type(self) -> bool:
-        """Whether values have an Arrow type of their own, whichever they are."""
+        """Return whether values have an Arrow type of their own, whichever they are."""
         return False
 
     @property
@@ -275,7 +275,7 @@ def first_of(entries: Iterable[Any], question: Question) -> Any:
 
 
 def times_of(question: Question) -> tuple[int, int]:
-    """From when to when what a key has is asked for, both inclusive, ms.
+    """Return from when to when what a key has is asked for, both inclusive, ms.
 
     Raises:
         QueryError: the question has no times.

@@ -84,7 +84,7 @@ class WindowFormat(PaneFormat):
         )
 
     def _single(self, taken: Taken, closed_ms: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
-        """Each entry is the whole of a window."""
+        """Yield the windows of which each is a whole entry."""
         rows = np.flatnonzero(taken.ends_ms > closed_ms)
         ends_ms = taken.ends_ms[rows]
         starts_ms = ends_ms - self._panes.size_ms
@@ -97,7 +97,7 @@ class WindowFormat(PaneFormat):
     def _combined(
         self, taken: Taken, closed_ms: np.ndarray, wanted: Wanted
     ) -> Iterator[tuple[np.ndarray, ...]]:
-        """Each window combines the panes of its keys; see ``WindowAggregateOperator``."""
+        """Yield windows that combine the panes of their keys; see ``WindowAggregateOperator``."""
         panes, (ends_ms, cells, presence, numbers, *_) = self._panes, taken
         nothing = np.empty(0, dtype=np.int64)
         yield nothing, nothing, nothing, cells[:0], presence[:0]

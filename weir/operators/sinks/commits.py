@@ -24,13 +24,13 @@ class Commits:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a commit is under way."""
+        """Return whether a commit is under way."""
         with self._lock:
             return self._under_way is not None and not self._under_way.done()
 
     @property
     def has_failed(self) -> bool:
-        """Whether :meth:`check` raises."""
+        """Return whether :meth:`check` raises."""
         ended = self._under_way
         return ended is not None and ended.done() and ended.exception() is not None
 

@@ -40,7 +40,7 @@ _ATTEMPTS_MAX = 10
 
 
 class DeltaSink(RolledFilesSink):
-    """See the module. Guarantee: exactly once; the rows of a commit appear together."""
+    """A Delta Lake sink. Guarantee: exactly once; the rows of a commit appear together."""
 
     def __init__(self, spec: DeltaSinkSpec) -> None:
         super().__init__(spec)
@@ -139,7 +139,7 @@ class DeltaSink(RolledFilesSink):
             )
 
     def has_delivered_since(self, generation: int) -> bool:
-        """Whether the table has commits of this generation or a later one."""
+        """Return whether the table has commits of this generation or a later one."""
         if not self._known_apps or not self._exists():
             return False
         table = self._table()
@@ -147,12 +147,12 @@ class DeltaSink(RolledFilesSink):
         return any(version is not None and version >> _GENERATION_BITS >= generation for version in versions)
 
     def snapshot(self, checkpoint_id: int) -> Json:
-        """See the base class; with the application id."""
+        """Return the snapshot of the base class, with the application id."""
         value: dict[str, Json] = super().snapshot(checkpoint_id)
         return value | {"app_id": self._app_id}
 
     def described(self, files: list[WrittenFile], logs: list[str]) -> Json:
-        """With the files' facts for the table's log."""
+        """Return the roll with the files' facts for the table's log."""
         self._rolls += 1
         return super().described(files, logs) | {
             "app_id": self._app_id,

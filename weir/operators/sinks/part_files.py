@@ -50,7 +50,7 @@ class PartFilesSink(TwoPhaseSink):
         self._pending_name = re.compile(rf"\.(part-(\d+)-(\d+)-\d+\.{re.escape(self._suffix)})\.pending")
 
     def open(self, context: OperatorContext) -> None:
-        """See the base class.
+        """Open the sink, as the base class says.
 
         Raises:
             StateMismatchError: the checkpoint names rows that this sink would not bring to a file.
@@ -94,7 +94,7 @@ class PartFilesSink(TwoPhaseSink):
         return super().process(batch)
 
     def snapshot(self, checkpoint_id: int) -> Json:
-        """See the base class.
+        """Return the snapshot of the base class, once it is sure that rows are intact.
 
         Raises:
             InputError: rows cannot be written, or earlier ones could not.

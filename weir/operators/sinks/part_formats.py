@@ -33,7 +33,7 @@ class PartWriter(ABC):
 
     @property
     def held_bytes(self) -> int:
-        """Of rows that are held back."""
+        """Return the bytes of rows that are held back."""
         return 0
 
     def spill(self) -> None:
@@ -124,7 +124,7 @@ class _TextPart(PartWriter):
 
 
 class JsonLinesPart(_TextPart):
-    """One JSON object a line."""
+    """A part of JSON lines, with one object a line."""
 
     def _encode(self, frame: pl.DataFrame) -> bytes:
         return frame_lines(frame)
@@ -169,7 +169,7 @@ class ParquetPart(PartWriter):
 
     @property
     def held_bytes(self) -> int:
-        """Of the row group that is being collected."""
+        """Return the bytes of the row group that is being collected."""
         return self._bytes
 
     def spill(self) -> None:

@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 
 class RolledFilesSink(PartFilesSink):
-    """See the module. Guarantee: exactly once, as its base; each file appears whole, the files of a roll one by one."""
+    """A sink of rolled files. Guarantee: exactly once, as its base; each file appears whole, a roll's one by one."""
 
     def __init__(self, spec: FileSinkSpec) -> None:
         super().__init__(spec)
@@ -92,11 +92,11 @@ class RolledFilesSink(PartFilesSink):
         )
 
     def described(self, files: list[WrittenFile], logs: list[str]) -> Json:
-        """All that the commit of a roll needs."""
+        """Return all that the commit of a roll needs."""
         return {"name": logs[0], "files": [file.name for file in files], "logs": logs}
 
     def check_holds_rows(self, context: OperatorContext) -> None:
-        """It has."""
+        """Accept the checkpoint: this sink holds rows."""
 
     def _is_there(self, item: RowLog, there: Collection[str]) -> bool:
         """A log goes when its rows are visible: the checkpoint is an older one then, or the directory another.
@@ -119,7 +119,7 @@ class RolledFilesSink(PartFilesSink):
         return False
 
     def has_delivered_since(self, generation: int) -> bool:
-        """Whether something is visible of this generation or a later one."""
+        """Return whether something is visible of this generation or a later one."""
         with self.explained():
             found = (self._visible_name.fullmatch(name) for name in self._place.visible())
             return any(part is not None and int(part[1]) >= generation for part in found)
@@ -137,7 +137,7 @@ class RolledFilesSink(PartFilesSink):
         self._remove_older_logs(generation)
 
     def check_fresh(self, context: OperatorContext) -> None:
-        """See the base class; logs go too."""
+        """Check what is there, as the base class does, and remove logs."""
         super().check_fresh(context)
         self.remove_logs_of(context.subtask_index)
 

@@ -46,17 +46,17 @@ class RowLog:
     began_us: int
 
     def to_json(self) -> Json:
-        """For a snapshot."""
+        """Return the log for a snapshot."""
         return [self.name, self.bytes, self.began_us]
 
     @staticmethod
     def from_json(value: Json) -> RowLog:
-        """Of a snapshot."""
+        """Return the log of a snapshot."""
         return RowLog(*value)
 
 
 class RowLogWriter:
-    """One that is being written; the file is created with the first rows."""
+    """A log that is being written; the file is created with the first rows."""
 
     def __init__(self, place: Place, name: str, began_us: int) -> None:
         self._place, self._name, self._began_us = place, name, began_us

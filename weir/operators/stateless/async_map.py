@@ -36,7 +36,7 @@ _LOOK_S = 0.5
 
 
 class Request:
-    """One row for which the function is called."""
+    """A row for which the function is called."""
 
     __slots__ = (
         "batch",
@@ -211,7 +211,7 @@ class AsyncMapOperator(RowFunctionOperator, TimedOperator, WaitingOperator):
         return self.drain()
 
     def process_apart(self, batch: pa.RecordBatch, set_aside: SetAside) -> Iterator[pa.RecordBatch]:
-        """As the base class: rows whose call raises are put aside. Waits for the whole batch."""
+        """Process rows and put those aside whose call raises. Waits for the whole batch."""
         yield from self.drain()
         requests = _requests(batch, self._rows_apart(batch, set_aside))
         for start in range(0, len(requests), self._spec.in_flight_max):
@@ -249,14 +249,14 @@ class AsyncMapOperator(RowFunctionOperator, TimedOperator, WaitingOperator):
         self._loop.start(requests)
 
     def _wait(self, seconds: float) -> None:
-        """Until a request has ended, or for so long."""
+        """Wait until a request has ended, or for so long."""
         assert self._loop is not None
         if not self._loop.ended:
             self._loop.has_ended.wait(seconds)
         self._loop.has_ended.clear()
 
     def _forget(self) -> None:
-        """All that were begun have ended, and somebody else looks after them."""
+        """Forget all requests: those that were begun have ended, and somebody else looks after them."""
         assert self._loop is not None
         self._loop.ended.clear()
         self._in_order.clear()

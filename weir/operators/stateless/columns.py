@@ -20,7 +20,7 @@ class RenameOperator(Operator):
         self._names = dict(spec.names)
 
     def process(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
-        """One batch."""
+        """Return one batch, with other names."""
         fields = [field.with_name(self._names.get(field.name, field.name)) for field in batch.schema]
         return (pa.RecordBatch.from_arrays(batch.columns, schema=pa.schema(fields)),)
 

@@ -112,7 +112,7 @@ class WithColumnsOperator(Operator):
         self._name = context.operator_name
 
     def process(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
-        """One batch with as many rows."""
+        """Return one batch with as many rows."""
         frame = self._input.frame(batch)
         try:
             if self._written is None:
@@ -171,7 +171,7 @@ class SelectOperator(Operator):
             self._names = context.schema.names
 
     def process(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
-        """One batch, which shares memory with the input."""
+        """Return one batch, which shares memory with the input."""
         if self._computed is not None:
             (batch,) = self._computed.process(batch)
         system = [name for name in batch.schema.names if name in SYSTEM_COLUMNS]

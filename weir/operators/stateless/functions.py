@@ -254,7 +254,7 @@ class RowFunctionOperator(FunctionOperator):
             yield self._gather(batch, results, origins)
 
     def process_apart(self, batch: pa.RecordBatch, set_aside: SetAside) -> Iterator[pa.RecordBatch]:
-        """As :meth:`process`, without the rows at which the function raises; it is called once for each row.
+        """Process rows without those at which the function raises; it is called once for each row.
 
         Raises:
             Exception: what ``set_aside`` did not take.
@@ -302,7 +302,7 @@ class RowFunctionOperator(FunctionOperator):
         origins: Sequence[int],
         set_aside: SetAside,
     ) -> Iterator[pa.RecordBatch]:
-        """One batch; without the rows of which the function made something that is not as declared."""
+        """Yield one batch; without the rows of which the function made something that is not as declared."""
         self._row_index = None
         try:
             yield self._gather(batch, results, origins)
@@ -371,7 +371,7 @@ class MapOperator(RowFunctionOperator):
     """Calls the function once per row with a dict of the user columns."""
 
     def process(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
-        """As many rows; see the base class, but faster."""
+        """Return as many rows, as the base class does, but faster."""
         rows = row_dicts(batch.select(user_columns(batch.schema)))
         self._row_index = None
         start = 0

@@ -42,7 +42,7 @@ class SmallPredicate:
         self._function = function
 
     def mask(self, batch: pa.RecordBatch) -> np.ndarray:
-        """Whether each row is kept: bool, shape (rows,)."""
+        """Return whether each row is kept: bool, shape (rows,)."""
         columns = {name: batch.column(name).to_numpy(zero_copy_only=True) for name in self._names}
         return self._function(columns)
 
@@ -91,7 +91,7 @@ def _compile(tree: Mapping[str, object]) -> _Compiled | None:
 
 
 def _agrees(predicate: pl.Expr, names: tuple[str, ...], compiled: _Compiled) -> bool:
-    """Whether the translation and Polars say the same on all pairs of edge values and on random ones."""
+    """Return whether the translation and Polars say the same on all pairs of edge values and on random ones."""
     random = np.random.default_rng(7)
     columns: dict[str, np.ndarray] = {}
     for position, name in enumerate(names):

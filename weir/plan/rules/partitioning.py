@@ -45,7 +45,7 @@ def without_needless_exchanges(nodes: Sequence[Node], whole: Collection[str]) ->
 
 
 def is_spread_by(partitioning: Partitioning, columns: Sequence[str]) -> bool:
-    """Whether an exchange by these columns, in this order, would leave every row where it is."""
+    """Return whether an exchange by these columns, in this order, would leave every row where it is."""
     return (
         partitioning is not None
         and len(partitioning) == len(columns)

@@ -80,7 +80,7 @@ def with_all_rows(nodes: Sequence[Node]) -> list[Node]:
 
 
 def _without_adding_up(before: Sequence[Node], node: Node, spec: WindowAggregateSpec) -> list[Node]:
-    """All steps up to windows over all keys, of which the step before them lets all rows pass."""
+    """Return all steps up to windows over all keys, of which the step before them lets all rows pass."""
     (item,) = node.inputs
     if not spec.takes_parts:
         return [*before, node]
@@ -98,7 +98,7 @@ def _without_adding_up(before: Sequence[Node], node: Node, spec: WindowAggregate
 
 
 def _is_exact(spec: WindowAggregateSpec) -> bool:
-    """Whether the results of a step are the same if rows of a key and pane come added up."""
+    """Return whether the results of a step are the same if rows of a key and pane come added up."""
     # Windows whose rows code gets are a kind of their own.
     if type(spec) is not WindowAggregateSpec or spec.takes_parts or not spec.adds_up:
         return False

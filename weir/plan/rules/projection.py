@@ -13,11 +13,10 @@ import pyarrow as pa
 
 from weir.plan.graph import Node, chains_to_producer, consumer_counts
 from weir.rows.side_outputs import output_id
-from weir.specs import SourceSpec
 
 
 def wanted_columns(nodes: Sequence[Node], whole: Collection[str] = ()) -> dict[str, frozenset[str]]:
-    """By output (``Input.output_id``): its columns that anything after it reads; of sinks none.
+    """Return by output (``Input.output_id``) its columns that anything after it reads; of sinks none.
 
     Args:
         nodes: in topological order.
@@ -48,8 +47,8 @@ def without_unread_columns(nodes: Sequence[Node], whole: Collection[str]) -> lis
     before, consumers = {node.name: node for node in nodes}, consumer_counts(nodes)
     found: dict[str, Node] = {}
     for node in nodes:
-        if isinstance(node.spec, SourceSpec):
-            source = node.spec.reading(wanted[node.name])
+        if node.source is not None:
+            source = node.source.reading(wanted[node.name])
             found[node.name] = replace(node, spec=source, schema=source.schema_read)
             continue
         is_chained = chains_to_producer(before, node, consumers)

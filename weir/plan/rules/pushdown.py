@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from weir.plan.graph import Node
-from weir.specs import SourceSpec
 from weir.specs.conditions import Condition, renamed
 
 #: By column of a source, what its values are called now.
@@ -20,9 +19,9 @@ _Names: TypeAlias = Mapping[str, frozenset[str]]
 def with_conditions(nodes: Sequence[Node], whole: Collection[str]) -> list[Node]:
     """Return the same nodes, sources told what filters demand; a rule of ``weir.plan.optimizer``."""
     return [
-        replace(node, spec=node.spec.filtering(_conditions(node, nodes, whole)))
-        if isinstance(node.spec, SourceSpec)
-        else node
+        node
+        if node.source is None
+        else replace(node, spec=node.source.filtering(_conditions(node, nodes, whole)))
         for node in nodes
     ]
 

@@ -6,8 +6,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from weir.plan.graph import Exchange, Node
-from weir.specs import SourceSpec
-from weir.specs.broadcast import BroadcastProcessSpec
 
 
 def with_time_order(nodes: Sequence[Node], whole: Collection[str] = ()) -> list[Node]:
@@ -25,7 +23,7 @@ def with_time_order(nodes: Sequence[Node], whole: Collection[str] = ()) -> list[
     timed: set[str] = set()
     for node in nodes:
         producers = {item.producer for item in node.inputs}
-        if (isinstance(node.spec, SourceSpec) and not node.spec.ends) or producers & endless:
+        if (node.source is not None and not node.source.ends) or producers & endless:
             endless.add(node.name)
         if node.spec.makes_event_times or producers & timed:
             timed.add(node.name)
@@ -34,7 +32,7 @@ def with_time_order(nodes: Sequence[Node], whole: Collection[str] = ()) -> list[
     while waiting:
         node = waiting.pop()
         if any(item.exchange is Exchange.HASH for item in node.inputs):
-            if _may_order(node):
+            if node.spec.may_order_time:
                 ordering.add(node.name)
         else:
             waiting += [by_name[item.producer] for item in node.inputs]
@@ -44,10 +42,3 @@ def with_time_order(nodes: Sequence[Node], whole: Collection[str] = ()) -> list[
 def _wants_order(node: Node, *, by_itself: bool) -> bool:
     chosen = node.spec.chosen_time_order
     return chosen if chosen is not None else by_itself and node.spec.needs_time_order
-
-
-def _may_order(node: Node) -> bool:
-    """Whether nothing but time says which rows of a step come first; rows that wait for rules do that already."""
-    if isinstance(node.spec, BroadcastProcessSpec):
-        return node.spec.hold_until is None
-    return not node.spec.takes_several_inputs

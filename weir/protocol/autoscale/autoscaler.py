@@ -239,7 +239,7 @@ class Autoscaler:
             memory.last_growth.judge(stage, is_over=memory.over_since_s is not None)
 
     def _is_full(self, stage: StageMeasure) -> bool:
-        """Whether rows fill its input though nobody after it holds it back, and it works most of the time."""
+        """Return whether rows fill its input though nobody after it holds it back, and it works most of the time."""
         works = stage.busy >= self.settings.target_of(stage.name) * stage.parallelism
         return stage.queue_share > self.settings.scale_up_portion and stage.blocked < _BLOCKED_MAX and works
 

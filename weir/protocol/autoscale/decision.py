@@ -20,7 +20,7 @@ class Change:
 
     @property
     def is_growth(self) -> bool:
-        """Whether it gets more."""
+        """Return whether it gets more."""
         return self.after > self.before
 
     @property

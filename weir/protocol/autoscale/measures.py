@@ -63,7 +63,7 @@ class StageMeasure:
 
     @property
     def is_source(self) -> bool:
-        """Whether no stage is before it."""
+        """Return whether no stage is before it."""
         return not self.producers
 
     @property

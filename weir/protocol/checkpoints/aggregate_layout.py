@@ -1,4 +1,4 @@
-"""In which order a step keeps its aggregates, and what becomes of that order when the job changes. Pure.
+"""The order in which a step keeps its aggregates, and what becomes of it when the job changes. Pure.
 
 Cells of aggregates lie side by side in the state, and never change their places: an aggregate that is added comes last,
 one that is dropped leaves its cells unused. Cells that a step has besides, such as the first and last time of a
@@ -26,7 +26,7 @@ DROPPED = ""
 
 @dataclass(frozen=True)
 class StoredAggregate:
-    """One aggregate of a step, as its state knows it."""
+    """An aggregate of a step, as its state knows it."""
 
     #: Name of its column; ``DROPPED``: the job has it no more.
     output: str
@@ -41,7 +41,7 @@ class StoredAggregate:
     cells: int
 
     def to_json(self) -> Json:
-        """For the manifest."""
+        """Return the aggregate for the manifest."""
         return asdict(self)
 
     def __str__(self) -> str:
@@ -138,7 +138,7 @@ def fit_layout(
 
 
 def _reads(stored: StoredAggregate, now: StoredAggregate) -> bool:
-    """Whether an aggregate goes on with what is stored; what is not known fits anything."""
+    """Return whether an aggregate goes on with what is stored; what is not known fits anything."""
     same = (stored.function, stored.column, stored.cells) == (now.function, now.column, now.cells)
     conditions = stored.condition is None or stored.condition == now.condition
     return same and conditions and (None in (stored.number, now.number) or stored.number == now.number)
@@ -167,7 +167,7 @@ def named_layout(codecs: Sequence[Sequence[Sequence[str | None]]], now: Layout) 
 
 
 def layouts_to_json(layouts: Mapping[str, Layout]) -> Json:
-    """By step."""
+    """Return the layouts as JSON, by step."""
     return {step: [each.to_json() for each in layout] for step, layout in layouts.items()}
 
 

@@ -42,11 +42,11 @@ class BarrierAligner:
         return self._ended_id
 
     def blocks(self, name: Hashable) -> bool:
-        """Whether elements of this input are to be put aside for now."""
+        """Return whether elements of this input are to be put aside for now."""
         return self.checkpoint_id != 0 and not self.is_recording and name in self._arrived
 
     def records(self, name: Hashable) -> bool:
-        """Whether rows of this input belong to the checkpoint under way."""
+        """Return whether rows of this input belong to the checkpoint under way."""
         return self.is_recording and name not in self._arrived
 
     def add(self, name: Hashable) -> None:
@@ -78,11 +78,11 @@ class BarrierAligner:
         return self.look()
 
     def is_open(self, name: Hashable) -> bool:
-        """Whether the end of this input has not been noted."""
+        """Return whether the end of this input has not been noted."""
         return name in self._open
 
     def all_among(self, ended: Collection[Hashable]) -> bool:
-        """Whether every open input is one of these."""
+        """Return whether every open input is one of these."""
         return self._open.issubset(ended)
 
     def overtake(self) -> None:

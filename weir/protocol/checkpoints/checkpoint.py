@@ -48,7 +48,7 @@ Handlers = Mapping[type, Callable[["CheckpointMachine", Any], list[CheckpointAct
 
 
 class CheckpointMachine(CheckpointSteps):
-    """All checkpoints of a job, over all its generations. Not safe for use by several threads at once."""
+    """The checkpoints of a job, over all its generations. Not safe for use by several threads at once."""
 
     def request(
         self, path: str, now_ms: int, *, stops_job: bool = False, redeploys_job: bool = False

@@ -28,7 +28,7 @@ class Calm:
 
     @property
     def minds_news(self) -> bool:
-        """Whether :meth:`news` would change anything."""
+        """Return whether :meth:`news` would change anything."""
         return not self._has_news
 
     def begin(self) -> None:

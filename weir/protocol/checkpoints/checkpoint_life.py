@@ -38,17 +38,17 @@ class Flight:
 
     @property
     def checkpoint_id(self) -> int:
-        """Its number."""
+        """Return the checkpoint's number."""
         return self.record.checkpoint_id
 
     @property
     def is_committing(self) -> bool:
-        """Whether its manifest is being written."""
+        """Return whether its manifest is being written."""
         return self.record.state is CheckpointState.COMMITTING
 
 
 class CheckpointLife:
-    """All checkpoints of a job; see :class:`~weir.protocol.checkpoints.checkpoint.CheckpointMachine`."""
+    """The checkpoints of a job; see :class:`~weir.protocol.checkpoints.checkpoint.CheckpointMachine`."""
 
     def __init__(self, settings: CheckpointSettings, next_id: int, name_of: NameOf = numbered) -> None:
         """``next_id``: higher than that of every checkpoint which may ever have begun in this store."""
@@ -102,7 +102,7 @@ class CheckpointLife:
 
     @property
     def is_settled(self) -> bool:
-        """Whether no manifest is being written: only then may the job start again, from the latest one."""
+        """Return whether no manifest is being written: only then may the job start again, from the latest one."""
         return self._flight is None or not self._flight.is_committing
 
     @property
@@ -144,11 +144,11 @@ class CheckpointLife:
 
     @property
     def minds_news(self) -> bool:
-        """Whether :class:`RowsCame` would change anything."""
+        """Return whether :class:`RowsCame` would change anything."""
         return self._calm.minds_news
 
     def take_ended(self) -> list[CheckpointRecord]:
-        """Those that have ended since the last call, for the log."""
+        """Return the checkpoints that have ended since the last call, for the log."""
         return self._records.take_ended()
 
     def place(self, subtask: SubtaskId) -> str | None:
@@ -157,7 +157,7 @@ class CheckpointLife:
 
     @property
     def is_anything_unsettled(self) -> bool:
-        """Whether there is a retired subtask whose sinks have not been told to deliver what they wrote last."""
+        """Return whether there is a retired subtask whose sinks have not been told to deliver what they wrote last."""
         return self._parties.is_anything_unsettled
 
     def unsettled_at(self, task_manager: str) -> list[SubtaskId]:
@@ -165,11 +165,11 @@ class CheckpointLife:
         return self._parties.unsettled_at(task_manager)
 
     def awaits_generation(self, generation: int) -> bool:
-        """Whether a deployment is known elsewhere that does not run here yet: its parts would be taken later."""
+        """Return whether a deployment is known elsewhere that does not run here yet: its parts would be taken later."""
         return generation > self._generation
 
     def waits_for(self, generation: int, checkpoint_id: int, subtask: SubtaskId) -> bool:
-        """Whether a part would be taken: the answer to who delivers it."""
+        """Return whether a part would be taken: the answer to who delivers it."""
         if generation != self._generation or not self._is_running or subtask not in self._parties.placement:
             return False
         if checkpoint_id == 0:

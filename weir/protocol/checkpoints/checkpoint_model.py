@@ -57,13 +57,13 @@ class CheckpointState(Enum):
 
     @property
     def is_final(self) -> bool:
-        """Whether nothing more happens to it."""
+        """Return whether nothing more happens to it."""
         return self in (CheckpointState.COMPLETE, CheckpointState.FAILED, CheckpointState.ABORTED)
 
 
 @dataclass
 class CheckpointRecord:
-    """One checkpoint for people: what ``GET /checkpoints`` shows."""
+    """A checkpoint for people: what ``GET /checkpoints`` shows."""
 
     checkpoint_id: int
     #: When it was asked for or began.
@@ -111,12 +111,12 @@ class CheckpointRecord:
 
     @property
     def holds(self) -> bool:
-        """Whether sources read nothing after its barrier, as this deployment ends with it."""
+        """Return whether sources read nothing after its barrier, as this deployment ends with it."""
         return self.stops_job or self.redeploys_job
 
     @property
     def duration_ms(self) -> int | None:
-        """From its beginning to its end; None before."""
+        """Return the time from the checkpoint's beginning to its end; None before."""
         if self.started_ms is None or self.ended_ms is None:
             return None
         return self.ended_ms - self.started_ms
@@ -284,7 +284,7 @@ class EndNotified:
 
 @dataclass(frozen=True)
 class FinalRequested:
-    """All subtasks have ended (``job_model.CommitFinal``); :class:`FinalDone` follows, or :class:`FailJob`."""
+    """The end of all subtasks (``job_model.CommitFinal``); :class:`FinalDone` follows, or :class:`FailJob`."""
 
     subtasks: tuple[SubtaskId, ...]
 

@@ -51,7 +51,7 @@ class CheckpointParties:
     def settle(
         self, checkpoint_id: int, unreached: Collection[str], undelivered: Collection[SubtaskId]
     ) -> None:
-        """All but the unreached task managers know that this checkpoint is complete: forget who retired before it."""
+        """Forget who retired before a complete checkpoint, which all but the unreached task managers know of."""
         for subtask, included in list(self._retired.items()):
             was_told = self.placement[subtask] not in (*unreached, *self.lost) and subtask not in undelivered
             if included is not None and included <= checkpoint_id and was_told:
@@ -83,12 +83,12 @@ class CheckpointParties:
         return self.awaited() - self._sources if has_ended else set()
 
     def task_managers(self) -> set[str]:
-        """Those that have, or had, a subtask; lost ones, too."""
+        """Return the task managers that have, or had, a subtask; lost ones, too."""
         return set(self.placement.values())
 
     @property
     def is_anything_unsettled(self) -> bool:
-        """Whether there is a retired subtask whose sinks have not been told to deliver what they wrote last."""
+        """Return whether there is a retired subtask whose sinks have not been told to deliver what they wrote last."""
         return bool(self._retired)
 
     def unsettled_at(self, task_manager: str) -> list[SubtaskId]:

@@ -40,7 +40,7 @@ class CheckpointRecords:
 
     @property
     def is_queue_full(self) -> bool:
-        """Whether no further one may wait."""
+        """Return whether no further one may wait."""
         return len(self.queue) >= QUEUE_MAX
 
     def newest_first(self) -> list[CheckpointRecord]:
@@ -61,7 +61,7 @@ class CheckpointRecords:
         return record
 
     def take_queue(self) -> list[CheckpointRecord]:
-        """Those that wait; they do not any more."""
+        """Return the checkpoints that wait; they do not any more."""
         taken = list(self.queue)
         self.queue.clear()
         return taken
@@ -71,7 +71,7 @@ class CheckpointRecords:
         self._ended.append(record)
 
     def take_ended(self) -> list[CheckpointRecord]:
-        """Those that have ended since the last call, in that order."""
+        """Return the checkpoints that have ended since the last call, in that order."""
         ended, self._ended = self._ended, []
         return ended
 

@@ -22,7 +22,7 @@ FINISH_RETRY_MS = 200
 
 
 class CheckpointSteps(CheckpointLife):
-    """See the module; :class:`~weir.protocol.checkpoints.checkpoint.CheckpointMachine` adds the events."""
+    """Steps of checkpoints; :class:`~weir.protocol.checkpoints.checkpoint.CheckpointMachine` adds the events."""
 
     def _advance(self) -> list[CheckpointAction]:
         """Do what is due: commit what is complete, begin the next one."""
@@ -47,7 +47,7 @@ class CheckpointSteps(CheckpointLife):
         return [*actions, commit]
 
     def _finish_if_due(self) -> list[CheckpointAction]:
-        """With every last part: savepoints that wait, the last manifest, then the sinks that have not confirmed it."""
+        """Finish with every last part: savepoints that wait, the last manifest, sinks that have not confirmed it."""
         if not self._final_wanted or self._retry_ms is None or self._now_ms < self._retry_ms:
             return []
         if self._final_id is not None:

@@ -68,7 +68,7 @@ class GroupPlace:
 
 @dataclass(frozen=True)
 class SubtaskPart:
-    """One subtask's part of a checkpoint."""
+    """A subtask's part of a checkpoint."""
 
     subtask: SubtaskId
     #: Where the state of each key group is that the subtask owned; empty in stages without key groups.

@@ -1,4 +1,4 @@
-"""From which images a task manager takes the state of the key groups that it gets at a restart. Pure.
+"""The images from which a task manager takes the state of key groups that it gets at a restart. Pure.
 
 Steps are matched by name, so that a job that was changed finds the state of the steps that it kept.
 """

@@ -99,7 +99,7 @@ def _culprit(stages: Sequence[StageLoad]) -> StageLoad | None:
 
 
 def _falls_behind(stage: StageLoad) -> bool:
-    """Whether a source leaves a part of what comes where it comes from, and more and more of it."""
+    """Return whether a source leaves a part of what comes where it comes from, and more and more of it."""
     more = stage.behind_more_per_s
     return more > 0 and more >= _LEFT_SHARE_MIN * stage.rows_in_per_s and stage.behind >= _LEFT_S_MIN * more
 

@@ -18,7 +18,7 @@ _HISTORY_ENTRIES_MAX = 64
 
 
 class JobLife:
-    """One job's state and its subtasks' statuses; see :class:`~weir.protocol.job.job_machine.JobMachine`."""
+    """A job's state and its subtasks' statuses; see :class:`~weir.protocol.job.job_machine.JobMachine`."""
 
     def __init__(
         self,

@@ -79,7 +79,7 @@ Handlers = Mapping[type, Callable[["JobMachine", Any], list[Action]]]
 
 
 class JobMachine(JobSteps):
-    """One job's state and its subtasks' statuses. Not safe for use by several threads at once."""
+    """A job's state and its subtasks' statuses. Not safe for use by several threads at once."""
 
     def handle(self, event: Event) -> list[Action]:
         """Take one event in; returns what to do now, in order.
@@ -108,7 +108,7 @@ class JobMachine(JobSteps):
         return [Deploy(self._subtasks.assignments(self._subtasks.statuses, last_stage_first=True))]
 
     def _report_while_live(self, event: SubtaskReported) -> list[Action]:
-        """In DEPLOYING or RUNNING: progress, or the first failure."""
+        """Take a report in DEPLOYING or RUNNING: progress, or the first failure."""
         if not self._record(event):
             return []
         if self._subtasks.drop_if_expendable(event.subtask):
@@ -139,7 +139,7 @@ class JobMachine(JobSteps):
         return self._learn(self._failure_of(event))
 
     def _report_while_stopping(self, event: SubtaskReported) -> list[Action]:
-        """In FAILING or CANCELLING: the first cause stands, unless another failure led to it."""
+        """Take a report in FAILING or CANCELLING: the first cause stands, unless another failure led to it."""
         if not self._record(event):
             return []
         if event.status is SubtaskStatus.FAILED and self._state is JobState.FAILING:
@@ -186,7 +186,7 @@ class JobMachine(JobSteps):
         return self._restart_or_fail(Failure(event.cause, event.kind))
 
     def _restart_on_request(self, event: RestartRequested) -> list[Action]:
-        """As after a failure, but no failure: a job that is not restarted after those is restarted, too."""
+        """Restart as after a failure, but no failure: a job that is not restarted after those is restarted, too."""
         self._failure = Failure(event.cause, is_planned=True)
         self._move(JobState.RESTARTING, event.cause)
         return [*self._cancel_live(), Restart(self._failure)]

@@ -38,7 +38,7 @@ class JobState(Enum):
 
     @property
     def is_final(self) -> bool:
-        """Whether the job never leaves this state."""
+        """Return whether the job never leaves this state."""
         return not TRANSITIONS[self]
 
 
@@ -64,7 +64,7 @@ class SubtaskStatus(Enum):
 
     @property
     def is_terminal(self) -> bool:
-        """Whether the subtask runs no more."""
+        """Return whether the subtask runs no more."""
         return not SUBTASK_TRANSITIONS[self]
 
 

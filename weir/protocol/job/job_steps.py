@@ -27,7 +27,7 @@ from weir.types import SubtaskId
 
 
 class JobSteps(JobLife):
-    """See the module; :class:`~weir.protocol.job.job_machine.JobMachine` adds the events."""
+    """Steps of a job; :class:`~weir.protocol.job.job_machine.JobMachine` adds the events."""
 
     def _record(self, event: SubtaskReported) -> bool:
         """Take a report over; False if it says nothing new.

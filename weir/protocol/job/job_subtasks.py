@@ -12,7 +12,7 @@ class JobSubtasks:
     """Used by ``JobMachine``, which decides what follows from a change."""
 
     def __init__(self, note: Callable[[str], None]) -> None:
-        """None yet; ``note`` takes what belongs into the history."""
+        """Begin without subtasks; ``note`` takes what belongs into the history."""
         self._note = note
         self.statuses: dict[SubtaskId, SubtaskStatus] = {}
         #: The task manager of each; empty before the deployment.

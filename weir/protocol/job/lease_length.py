@@ -13,7 +13,7 @@ _CALM_LEASES = 10
 
 
 class LeaseLength:
-    """One per lease table. Times are ms of any clock that never goes back."""
+    """The length of leases, of one lease table. Times are ms of any clock that never goes back."""
 
     def __init__(self, lease_ms: int) -> None:
         if lease_ms <= 0:

@@ -76,7 +76,7 @@ class Membership:
         return self.length.lease_ms
 
     def members(self) -> list[Member]:
-        """All lease holders, by address. Call :meth:`expire` first."""
+        """Return all lease holders, by address. Call :meth:`expire` first."""
         return [self._members[address] for address in sorted(self._members)]
 
     def get(self, address: Address) -> Member | None:

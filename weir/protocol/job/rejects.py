@@ -39,7 +39,7 @@ class FirstReject:
 
 @dataclass(frozen=True, slots=True)
 class Rejects:
-    """Of one step: in one subtask as it reports them, or in all."""
+    """What a step rejected: in one subtask as it reports them, or in all."""
 
     step: str
     is_source: bool
@@ -62,7 +62,7 @@ class Rejects:
 
     @property
     def told(self) -> str:
-        """One line for logs: how many, why, and where they are."""
+        """Return a line for logs: how many, why, and where they are."""
         text = (
             f"source {self.step!r} rejected {self.rejected:,} record{'s' if self.rejected > 1 else ''}"
             if self.is_source
@@ -129,7 +129,7 @@ class RejectLedger:
 
     @property
     def totals(self) -> list[Rejects]:
-        """Of each step that had something rejected, in the order of their names."""
+        """Return the rejects of each step that has some, in the order of their names."""
         by_step: dict[str, list[Rejects]] = {}
         items = (*self._before.values(), *self._now.values())
         # With every report of every subtask, and mostly there are none.

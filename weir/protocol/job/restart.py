@@ -71,7 +71,7 @@ class RestartPolicy:
 
     @property
     def is_allowed(self) -> bool:
-        """Whether jobs are restarted at all (``JobMachine(restarts=...)``)."""
+        """Return whether jobs are restarted at all (``JobMachine(restarts=...)``)."""
         return self._attempts > 0
 
     @property

@@ -228,7 +228,7 @@ class PartitionControl:
         ]
 
     def leader_cannot_write(self, reports: Mapping[int, Report]) -> bool:
-        """Whether it says so: then leadership is to move at once."""
+        """Return whether it says so: then leadership is to move at once."""
         leader = reports.get(self.record.leader)
         return leader is not None and leader.cannot_write
 

@@ -71,12 +71,12 @@ class Header(NamedTuple):
 
     @property
     def is_control(self) -> bool:
-        """Whether it has no record of a user's."""
+        """Return whether it has no record of a user's."""
         return bool(self.flags & CONTROL)
 
     @property
     def may_have_gaps(self) -> bool:
-        """Whether sequences before this one may be absent."""
+        """Return whether sequences before this one may be absent."""
         return bool(self.flags & MAY_HAVE_GAPS)
 
     @property

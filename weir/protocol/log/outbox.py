@@ -53,7 +53,7 @@ class Outbox(Generic[Item]):
     _bytes: int = 0
 
     def has_room(self) -> bool:
-        """Whether another batch may be numbered: everything before it was sent, on this stream."""
+        """Return whether another batch may be numbered: everything before it was sent, on this stream."""
         return (
             self._sent_count == len(self.unanswered)
             and len(self.unanswered) < self.in_flight_max

@@ -103,7 +103,7 @@ class Replica:
             self.voted_epoch = epoch
 
     def may_lead(self, epoch: int, members: Mapping[int, int]) -> bool:
-        """Whether this replica, named leader of an epoch, is to begin it.
+        """Return whether this replica, named leader of an epoch, is to begin it.
 
         Not after a restart between vote and election: what it reported may be gone. Not without a vote.
         """
@@ -184,7 +184,7 @@ class Replica:
 
     @property
     def serves(self) -> bool:
-        """Whether it leads, and all that earlier epochs committed is committed in its own."""
+        """Return whether it leads, and all that earlier epochs committed is committed in its own."""
         return self.leading_epoch != 0 and self.commit_offset >= self._opening_end
 
     def _advance(self) -> None:
@@ -209,7 +209,7 @@ class Replica:
     # -- the follower's side
 
     def accepts(self, epoch: int) -> bool:
-        """Whether a leader of this epoch may write here; the caller promises it first if it is higher."""
+        """Return whether a leader of this epoch may write here; the caller promises it first if it is higher."""
         return epoch >= self.promised_epoch
 
     def cut(self, offset: int) -> None:

@@ -80,14 +80,14 @@ class CacheCopyMachine:
         return self._phases.get(group, CopyPhase.FOREIGN)
 
     def taken(self, version: int, groups: Iterable[int]) -> list[int]:
-        """Those of these groups of which the new owner has a copy; ascending.
+        """Return those of these groups of which the new owner has a copy; ascending.
 
         Asked before :class:`GroupsLeave` and :class:`CopyResumed`.
         """
         return self._in(groups, CopyPhase.TAKEN) if version == self._version else []
 
     def wanted(self, version: int, groups: Iterable[int]) -> list[int]:
-        """Those of these groups of which the new owner is to have a copy and has none; ascending."""
+        """Return those of these groups of which the new owner is to have a copy and has none; ascending."""
         return self._in(groups, CopyPhase.WANTED) if version == self._version else []
 
     def handle(self, event: CopyEvent) -> list[CopyAction]:

@@ -30,7 +30,7 @@ class CopyPhase(Enum):
 
     @property
     def is_owner(self) -> bool:
-        """Whether the subtask owns the group."""
+        """Return whether the subtask owns the group."""
         return self in (CopyPhase.OWNED, CopyPhase.WANTED, CopyPhase.TAKEN)
 
 
@@ -80,7 +80,7 @@ class CopyResumed:
 
 @dataclass(frozen=True)
 class GroupsLeave:
-    """These groups are handed over now."""
+    """Groups are handed over now."""
 
     version: int
     groups: tuple[int, ...]
@@ -105,7 +105,7 @@ class CopyArrived:
 
 @dataclass(frozen=True)
 class GroupsCome:
-    """These groups are owned from now on."""
+    """Groups are owned from now on."""
 
     #: Owner epoch by group.
     groups: Mapping[int, int]

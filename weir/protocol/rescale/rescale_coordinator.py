@@ -50,12 +50,12 @@ _HISTORY_ENTRIES_MAX = 64
 
 
 class RescaleMachine(RescalePhases):
-    """One rescale. Not safe for use by several threads at once."""
+    """A rescale. Not safe for use by several threads at once."""
 
     def __init__(
         self, rescale_id: int, plan: RescalePlan, now_ms: int, *, migrates: bool, name_of: NameOf = numbered
     ) -> None:
-        """One that has not begun.
+        """Make a rescale that has not begun.
 
         Args:
             rescale_id: number of the rescale.
@@ -195,7 +195,7 @@ class RescaleMachine(RescalePhases):
         return []
 
     def _lost_while_reversible(self, event: PartyLost) -> list[RescaleAction]:
-        """Without a new subtask, or one that has ended anyway, the job can go on as it was."""
+        """Decide if the job can go on as it was: without a new subtask it can, or without one that has ended anyway."""
         is_new = event.subtask in self.plan.new
         if not is_new and not event.had_finished:
             return self._fail(event)

@@ -1,4 +1,4 @@
-"""All rescales of a job: at most one runs, the latest ones are remembered. Pure."""
+"""The rescales of a job: at most one runs, the latest ones are remembered. Pure."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class RescaleLog:
         return self.used.get(stage_index, _NONE_USED).last_version
 
     def next_index(self, stage_index: int) -> int:
-        """From this subtask index on, none was given to a subtask by a rescale of this stage, taken back or not."""
+        """Return from which subtask index on no rescale of this stage gave one to a subtask, taken back or not."""
         return self.used.get(stage_index, _NONE_USED).next_index
 
     def busy(self) -> RescaleRefusal | None:

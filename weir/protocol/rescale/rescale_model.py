@@ -41,12 +41,12 @@ class RescalePhase(Enum):
 
     @property
     def is_final(self) -> bool:
-        """Whether the rescale is over."""
+        """Return whether the rescale is over."""
         return not RESCALE_TRANSITIONS[self]
 
     @property
     def is_reversible(self) -> bool:
-        """Whether the rescale can still be taken back."""
+        """Return whether the rescale can still be taken back."""
         return RescalePhase.ABORTING in RESCALE_TRANSITIONS[self]
 
 
@@ -125,7 +125,7 @@ class GroupsOwned:
 
 @dataclass(frozen=True)
 class GroupsMigrated:
-    """All state of these groups is at their owners, ``bytes`` more than reported before; groups may be none."""
+    """State of these groups is all at their owners, ``bytes`` more than reported before; groups may be none."""
 
     groups: tuple[int, ...]
     bytes: int

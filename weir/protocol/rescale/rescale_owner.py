@@ -1,4 +1,4 @@
-"""One subtask's part in the rescale of its stage: what it owns, what it gives away, what it waits for.
+"""The part of a subtask in the rescale of its stage: what it owns, what it gives away, what it waits for.
 
 Pure: the subtask's loop calls :meth:`OwnerMachine.handle` with every event in the order in which they happen
 to it, and carries out the actions it returns, in order, before it takes the next element. Every subtask of
@@ -120,12 +120,12 @@ class OwnerMachine:
 
     @property
     def is_moving(self) -> bool:
-        """Whether a rescale concerns this subtask now."""
+        """Return whether a rescale concerns this subtask now."""
         return self._plan is not None or self._certain_version > self._closed_version
 
     @property
     def holds_watermark(self) -> bool:
-        """Whether later rows of groups that are still owned may be on their way to other owners.
+        """Return whether later rows of groups that are still owned may be on their way to other owners.
 
         From the first marker on, an input's rows of a group that is to be given away go to the new owner, and wait
         there. If the watermark went on here, as it does when that input ends or is ahead, state would leave that
@@ -137,12 +137,12 @@ class OwnerMachine:
 
     @property
     def awaits_groups(self) -> bool:
-        """Whether groups are to come here that have not arrived."""
+        """Return whether groups are to come here that have not arrived."""
         return self._plan is not None and bool(self._plan.receives)
 
     @property
     def may_finish(self) -> bool:
-        """Whether the subtask may end: every input ended, nothing to give away, nothing on its way here.
+        """Return whether the subtask may end: every input ended, nothing to give away, nothing on its way here.
 
         While a plan may still be aborted this waits for ``Proceed`` or ``Abort``. Rows that are parked
         when this is true can never be processed: the caller must fail instead of ending.
@@ -290,7 +290,7 @@ class OwnerMachine:
             self._plan = None
 
     def _is_aligned(self, version: int) -> bool:
-        """Whether every live input sent the marker of this version; an ended one sends nothing any more."""
+        """Return whether every live input sent the marker of this version; an ended one sends nothing any more."""
         return all(seen >= version for seen in self._markers.values())
 
     def _give_away(self) -> list[OwnerAction]:

@@ -124,7 +124,7 @@ class HandOver:
 
 @dataclass(frozen=True)
 class TakeOwnership:
-    """These groups are owned from now on: process their parked rows, in order, and tell the coordinator."""
+    """Groups are owned from now on: process their parked rows, in order, and tell the coordinator."""
 
     version: int
     #: Owner epoch by group.

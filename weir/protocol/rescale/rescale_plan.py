@@ -92,7 +92,7 @@ class RescalePlan:
 
     @property
     def subtasks(self) -> tuple[SubtaskId, ...]:
-        """All subtasks that take part: those of before, and those of after."""
+        """Return all subtasks that take part: those of before, and those of after."""
         return tuple(SubtaskId(self.stage_index, i) for i in sorted({*self.before, *self.after}))
 
 

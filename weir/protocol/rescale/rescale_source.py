@@ -19,7 +19,7 @@ from weir.protocol.rescale.rescale_phases import RescalePhases
 
 
 class SourceRescaleMachine(RescalePhases):
-    """One rescale of a source; used as ``RescaleMachine`` is. Not safe for use by several threads at once.
+    """A rescale of a source; used as ``RescaleMachine`` is. Not safe for use by several threads at once.
 
     The caller asks for a checkpoint after which sources read nothing, and tells what becomes of it and of the job.
     """

@@ -28,11 +28,11 @@ class WatermarkTracker:
 
     @property
     def has_open_inputs(self) -> bool:
-        """Whether there are inputs that have not ended."""
+        """Return whether there are inputs that have not ended."""
         return bool(self._watermarks_ms)
 
     def is_open(self, name: Hashable) -> bool:
-        """Whether it is an input that has not ended."""
+        """Return whether it is an input that has not ended."""
         return name in self._watermarks_ms
 
     @property
@@ -42,11 +42,11 @@ class WatermarkTracker:
 
     @property
     def all_idle(self) -> bool:
-        """Whether every open input is idle, and there is one."""
+        """Return whether every open input is idle, and there is one."""
         return bool(self._watermarks_ms) and len(self._idle) == len(self._watermarks_ms)
 
     def known(self) -> list[tuple[Hashable, int, bool]]:
-        """Of each open input its name, its watermark and whether it is idle; also for other threads."""
+        """Return the name of each open input, its watermark and whether it is idle; also for other threads."""
         idle = self._idle.copy()
         return [(name, at, name in idle) for name, at in self._watermarks_ms.copy().items()]
 

@@ -35,12 +35,12 @@ def times_key(step: str) -> str:
 
 
 def is_times_key(name: str) -> bool:
-    """Whether :func:`times_key` made it: a step that goes takes nothing along that could be missed."""
+    """Return whether :func:`times_key` made it: a step that goes takes nothing along that could be missed."""
     return name.endswith(_SUFFIX)
 
 
 def has_waiting_rows(told: Any) -> bool:
-    """Whether rows waited for their time; ``told``: under a name of :func:`times_key`."""
+    """Return whether rows waited for their time; ``told``: under a name of :func:`times_key`."""
     return isinstance(told, dict) and bool(told.get("waiting"))
 
 
@@ -55,7 +55,7 @@ def times_to_json(
     combined_ms: int | None = None,
     waiting_rows: int = 0,
 ) -> Any:
-    """See the module. Channels that have come to the end of time are left out.
+    """Return the watermarks of inputs as JSON. Channels that have come to the end of time are left out.
 
     Args:
         shown_ms: the watermark that is shown.

@@ -29,7 +29,7 @@ class SplitTimes:
 
     @property
     def has_any(self) -> bool:
-        """Whether there is a split."""
+        """Return whether there is a split."""
         return bool(self._times_ms)
 
     def add(self, name: Hashable, time_ms: int = _MIN_MS) -> None:
@@ -38,7 +38,7 @@ class SplitTimes:
         self._others = None
 
     def time_ms(self, name: Hashable) -> int:
-        """Of one split; the lowest time if nothing is known of it."""
+        """Return the time of a split; the lowest time if nothing is known of it."""
         return self._times_ms.get(name, _MIN_MS)
 
     def follow(self, name: Hashable, time_ms: int) -> None:
@@ -55,7 +55,7 @@ class SplitTimes:
             self._others = None
 
     def end(self, name: Hashable) -> None:
-        """All of a split was read: it holds nothing back."""
+        """End a split: all of it was read, and it holds nothing back."""
         self._highest_ms = max(self._highest_ms, self._times_ms.pop(name))
         self._idle.discard(name)
         self._others = None

@@ -23,7 +23,7 @@ class AlignedSource:
 
 
 def lowest_watermarks_ms(sources: Iterable[AlignedSource]) -> dict[str, int]:
-    """By group the lowest watermark of those that are not idle; if all are, the highest one: nobody is waited for."""
+    """Return by group the lowest watermark of those not idle; if all are, the highest: nobody is waited for."""
     active: dict[str, int] = {}
     idle: dict[str, int] = {}
     for source in sources:
@@ -55,7 +55,7 @@ class WatermarkDrift:
         return lowest_ms > before_ms
 
     def may_read(self, watermark_ms: int) -> bool:
-        """Whether a subtask with this watermark is not too far ahead; one that has none yet never is."""
+        """Return whether a subtask with this watermark is not too far ahead; one that has none yet never is."""
         return watermark_ms == _MIN_MS or (
             self._lowest_ms != _MIN_MS and watermark_ms - self._lowest_ms <= self._max_drift_ms
         )

@@ -29,7 +29,7 @@ class WatermarkForward:
         self.due_s = float("inf")
 
     def take(self, visible_ms: int, now_s: float, rows: int = 0, *, ends_wave: bool = False) -> bool:
-        """Whether ``visible_ms`` is to be sent now; the caller does so then.
+        """Return whether ``visible_ms`` is to be sent now; the caller does so then.
 
         Args:
             visible_ms: the watermark.
@@ -79,7 +79,7 @@ class WatermarkTimes:
         self._sent_rows = 0
 
     def take(self, now_s: float, wall_us: int, rows: int, *, is_calm: bool, ends_wave: bool = False) -> bool:
-        """Whether it is time now; the caller sends it then.
+        """Return whether it is time now; the caller sends it then.
 
         Args:
             now_s: monotonic seconds.

@@ -35,7 +35,7 @@ class RunClaim:
         self._looking = asyncio.Lock()
 
     def claim(self, owner: str, restored_id: int, check_cancelled: CheckCancelled = never_cancelled) -> None:
-        """From now on this job writes; called when a job is deployed, by each of its task managers.
+        """Let this job write from now on; called when a job is deployed, by each of its task managers.
 
         Args:
             owner: id of the job.
@@ -109,7 +109,7 @@ class RunClaim:
         return self.session.run(self._look())[1]
 
     async def begun_by_now(self) -> int:
-        """As :meth:`begun`, in the session's thread; who asks before a look has begun shares it."""
+        """Do :meth:`begun` in the session's thread; who asks before a look has begun shares it."""
         if self._next_look is None:
             self._next_look = asyncio.ensure_future(self._look_once())
         # Another one may still want it.

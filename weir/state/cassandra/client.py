@@ -18,7 +18,7 @@ _DDL_PROFILE = "weir_ddl"
 
 @dataclass(frozen=True)
 class Client:
-    """Of one session."""
+    """The driver's client of one session."""
 
     cluster: Untyped
 

@@ -42,7 +42,7 @@ async def warn_of_lost_writes(session: Session) -> None:
 
 
 def may_lose_writes(commitlog_sync: str, replication: Mapping[str, str]) -> bool:
-    """Whether the death of one node may lose what was acknowledged.
+    """Return whether the death of one node may lose what was acknowledged.
 
     Args:
         commitlog_sync: when a node has its commit log on the disk, as ``cassandra.yaml`` names it.

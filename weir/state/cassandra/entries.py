@@ -145,7 +145,7 @@ def cut(sizes: Sequence[int], rows_max: int, bytes_max: int) -> Iterator[slice]:
 def covered(
     entries: Iterable[tuple[bytes, bytes]], checkpoint_id: int | None
 ) -> Iterator[tuple[bytes, bytes]]:
-    """Those of the local store's entries that a complete checkpoint covers; None: all."""
+    """Return the local store's entries that a complete checkpoint covers; None: all."""
     if checkpoint_id is None:
         return iter(entries)
     return (entry for entry in entries if checkpoint_of(entry[1]) <= checkpoint_id)

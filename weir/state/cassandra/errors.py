@@ -69,7 +69,7 @@ def _once(reason: str) -> str:
 
 
 def is_missing_table(error: BaseException) -> bool:
-    """Whether the database has refused a statement because it does not know a table."""
+    """Return whether the database has refused a statement because it does not know a table."""
     return isinstance(error, StateError) and _lacks_table(str(error).lower())
 
 

@@ -33,7 +33,7 @@ class ImageOverRows:
         self._checkpoint_id = checkpoint_id
 
     def start_get(self, keys: Sequence[bytes]) -> Callable[[], list[bytes | None]]:
-        """See ``RemoteStateClient``; what is returned raises QueryError 503 if the database has gone on."""
+        """Begin a read, as ``RemoteStateClient`` says; its result raises QueryError 503 if the database has gone on."""
         wait = self._changes.start_get(keys)
 
         def result() -> list[bytes | None]:
@@ -50,7 +50,7 @@ class ImageOverRows:
     def scan(
         self, start: bytes, stop: bytes, *, prefixes: Sequence[bytes], reverse: bool = False
     ) -> Iterator[Entry]:
-        """See ``RemoteStateClient``; raises QueryError 503 if the database has gone on."""
+        """Yield a range, as ``RemoteStateClient`` says; raises QueryError 503 if the database has gone on."""
         changes = self._changes.scan(start, stop, prefixes=prefixes, reverse=reverse)
         rows = self._tables.scan(start, stop, reverse=reverse, may_read_all=True, look=self._check)
         return overlaid(rows, decoded(changes), reverse)

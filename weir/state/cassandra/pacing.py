@@ -12,7 +12,7 @@ _REST_TIMES, _SHORT_REST_TIMES = 19, 2
 
 
 class Pace:
-    """Of one pass over all changes that a checkpoint covers; times in seconds.
+    """The pace of a pass over all changes that a checkpoint covers; times in seconds.
 
     Args:
         rest_s_max: how long all rests may be together; 0: there are none.

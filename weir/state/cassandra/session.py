@@ -1,4 +1,4 @@
-"""One session with the database for all of a process, in a thread of its own: the client is asyncio over a C++ driver.
+"""A session with the database for all of a process, in its own thread: the client is asyncio over a C++ driver.
 
 Callers block; the number of requests in flight is bounded for all of them together. What fails and may succeed later
 is tried again, with growing pauses.
@@ -73,7 +73,7 @@ class Session:
 
     @property
     def away_s(self) -> float:
-        """For how long the database has not answered; 0: it answers."""
+        """Return for how long the database has not answered; 0: it answers."""
         since_s = self._away_since_s
         return self._clock.monotonic_s() - since_s if since_s else 0.0
 
@@ -84,7 +84,7 @@ class Session:
 
     @property
     def why_away(self) -> str:
-        """That the database does not answer, and what it said, one line; empty: it answers."""
+        """Say that the database does not answer, and what it said, in one line; empty: it answers."""
         because = self._away_because
         since = f", for {self.away_s:.0f} s so far" if self.away_s else ""
         return because and f"Cassandra at {self.settings.address} does not answer ({because}){since}"
@@ -176,7 +176,7 @@ class Session:
 
     @property
     def _gives_up(self) -> bool:
-        """Whether a database that is away ends jobs."""
+        """Return whether a database that is away ends jobs."""
         return self.settings.when_away == "fail"
 
     def _is_closed(self) -> StateError:
@@ -273,7 +273,7 @@ class Session:
         return await asyncio.shield(self._connecting)
 
     async def _timed(self, call: Callable[[], Awaitable[Result]], doing: str) -> Result:
-        """As :meth:`_attempt`; a database that is only slow is told of, too, since rows wait for it."""
+        """Do :meth:`_attempt`; a database that is only slow is told of, too, since rows wait for it."""
         began_s = self._clock.monotonic_s()
         retries = self.retries
         result = await self._attempt(call, doing)
@@ -394,5 +394,5 @@ def leave_session(session: Session) -> None:
 
 
 def is_away(error: BaseException) -> bool:
-    """Whether an error says that the database may answer later."""
+    """Return whether an error says that the database may answer later."""
     return isinstance(error, DatabaseAwayError)

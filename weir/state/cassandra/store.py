@@ -50,7 +50,7 @@ class Pressure(Protocol):
 
 
 class DatabaseStore(StateBackend):
-    """See the module. One per keyed subtask, shared by its operators. Methods may be called from any thread.
+    """A store over a database, one per keyed subtask, shared by its operators. Any thread may call its methods.
 
     Args:
         changes: the subtask's part of the local store, which has changes only.
@@ -121,14 +121,14 @@ class DatabaseStore(StateBackend):
         self._deletes += len(deletes)
 
     def put_many(self, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
-        """As :meth:`write` of these pairs."""
+        """Write these pairs, as :meth:`write` does."""
         self._before_write()
         header = value_header(self._covering_id())
         self.changes.put_many(keys, [header + value for value in values])
         self._puts += len(keys)
 
     def put_packed(self, keys: PackedKeys, rows: np.ndarray) -> None:
-        """See ``StateBackend``."""
+        """Write packed rows, as ``StateBackend`` says."""
         self._before_write()
         header = np.frombuffer(value_header(self._covering_id()), np.uint8)
         changes = np.empty((len(rows), HEADER_BYTES + rows.shape[1]), np.uint8)
@@ -159,7 +159,7 @@ class DatabaseStore(StateBackend):
     def scan_heads(
         self, ranges: Sequence[tuple[bytes, bytes]], rows_max: Sequence[int], *, reverse: bool = False
     ) -> list[Head]:
-        """See ``StateBackend``; each range is of one state in one owned group."""
+        """Return first entries of ranges, as ``StateBackend`` says; each range is of one state in one owned group."""
         self._before_read()
         self.changes.check_owned({start[:2] for start, _ in ranges})
         # In this order: what leaves the changes is in the database before.
@@ -176,7 +176,7 @@ class DatabaseStore(StateBackend):
         ]
 
     def scan_for_question(self, start: bytes, stop: bytes, *, reverse: bool) -> Iterator[tuple[bytes, bytes]]:
-        """See ``StateReader``; a range of rows that have no order is cut from all of them."""
+        """Yield a range, as ``StateReader`` says; a range of rows that have no order is cut from all of them."""
         return self._scan(start, stop, reverse, may_read_all=True)
 
     def _scan(
@@ -218,7 +218,7 @@ class DatabaseStore(StateBackend):
         self.changes.drop_equal(changes)
 
     def may_hold(self, prefix: bytes) -> bool:
-        """See ``StateBackend``; asking the database would cost more than a read in vain."""
+        """Return True: asking the database would cost more than a read in vain."""
         return True
 
     def flush(self) -> None:
@@ -226,15 +226,15 @@ class DatabaseStore(StateBackend):
         self.changes.flush()
 
     def is_settled(self, group: int) -> bool:
-        """See ``StateBackend``."""
+        """Return whether a group's changes are settled, as ``StateBackend`` says."""
         return self.changes.is_settled(group)
 
     def writes_wait(self) -> bool:
-        """See ``StateBackend``."""
+        """Return whether writes wait, as ``StateBackend`` says."""
         return self.changes.writes_wait()
 
     def is_stalled(self) -> bool:
-        """See ``StateBackend``; of the local store."""
+        """Return whether the local store is stalled."""
         return self.changes.is_stalled()
 
     def stats(self) -> StoreStats:

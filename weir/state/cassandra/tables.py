@@ -282,7 +282,7 @@ class DatabaseTables(RunClaim):
         pages.append(await self._page(prefix, bucket, start, stop, reverse, rows))
 
     async def _whole_group(self, prefix: bytes) -> list[Entry]:
-        """All rows of a state in a key group, where they have no order, in order."""
+        """Return all rows of a state in a key group, where they have no order, in order."""
         number = prefix[2:]
         prepared = await self.session.prepare(self._statements[number].scans[False, False])
         rows: list[Entry] = []

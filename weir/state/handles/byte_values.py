@@ -39,7 +39,7 @@ class BytesHandle(ValueHandle):
 
     @property
     def value(self) -> Any:
-        """See :class:`ValueHandle`; changing a list or a dict in place counts, too."""
+        """Return the value of the key, as :class:`ValueHandle` says; changing a list or a dict in place counts, too."""
         index = self._cursor.index
         try:
             value = self._values[index]

@@ -14,7 +14,7 @@ NOT_PUT: Final = -(2**63)
 
 
 class Version(NamedTuple):
-    """One version of a value."""
+    """A version of a value."""
 
     value: Any
     #: From when on it is in force, ms since the epoch.
@@ -24,7 +24,7 @@ class Version(NamedTuple):
 
 
 class Session(NamedTuple):
-    """One session; both ends are in it."""
+    """A session; both ends are in it."""
 
     start_ms: int
     end_ms: int

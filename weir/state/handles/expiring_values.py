@@ -6,149 +6,19 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
 from typing_extensions import override
 
 from weir.state.handles.block import Cursor, Keys, StoredValues
 from weir.state.handles.byte_values import ABSENT, UNREAD, BytesHandle
-from weir.state.handles.cell_values import CellHandle
 from weir.state.handles.declarations import ValueDeclaration
 from weir.state.tables.expiry import Expiry
-from weir.state.tables.stamps import UNDATED
 from weir.state.tables.values.value_table import ValueTable
 
 if TYPE_CHECKING:
-    import polars as pl
-
-    from weir.state.tables.cells.cell_table import CellTable
     from weir.state.tables.opened import OperatorTables
 
 #: Presence bits of the two cells: of the value, and of the time.
 _VALUE, _TIME = 1, 2
-
-
-class ExpiringCellHandle(CellHandle):
-    """8 bytes each, and 8 for the time."""
-
-    _expiry: Expiry
-
-    def __init__(self, state: ValueDeclaration, tables: OperatorTables, cursor: Cursor) -> None:
-        super().__init__(state, tables, cursor)
-        assert state.ttl is not None
-        self._is_refreshed_by_access = state.ttl.refreshed_by == "access"
-        #: Of the keys that were read last: which have a value whose time is not now.
-        self._stale = np.zeros(0, dtype=np.bool_)
-        #: Of the block, where each row has its own time: the times of its values; None: all have the same.
-        self._stamps: list[int] | None = None
-
-    def _open_table(self, state: ValueDeclaration, tables: OperatorTables) -> CellTable:
-        table = tables.cells(2, state.name, drops_empty=True, other_cell_count=1, ttl=state.ttl)
-        assert table.expiry is not None
-        self._expiry = table.expiry
-        return table
-
-    @property
-    @override
-    def value(self) -> Any:
-        value = super().value
-        index: Any = self._cursor.index
-        if self._stamps is not None:
-            return self._value_in_row(index, value)
-        if self._is_refreshed_by_access and self._values[index] is not None and self._stale[index]:
-            # It is written back as it is, with the time of now.
-            self._changed[index] = 1
-        return value
-
-    @value.setter
-    def value(self, value: Any) -> None:
-        self._set(value)
-        if self._stamps is not None:
-            index: Any = self._cursor.index
-            self._stamps[index] = self._expiry.stamp
-
-    @property
-    @override
-    def is_set(self) -> bool:
-        is_there, index = super().is_set, self._cursor.index
-        if not is_there or self._stamps is None:
-            return is_there
-        assert index is not None
-        return not self._expiry.is_expired(self._stamps[index])
-
-    def _value_in_row(self, index: int, value: Any) -> Any:
-        """The value that is known of the current key, as of the time of its row."""
-        assert self._stamps is not None
-        expiry = self._expiry
-        if self._values[index] is None:
-            return value
-        if expiry.is_expired(self._stamps[index]):
-            return self._default
-        if self._is_refreshed_by_access and self._stamps[index] < expiry.stamp:
-            self._stamps[index] = expiry.stamp
-            self._changed[index] = 1
-        return value
-
-    def _load(self) -> Any:
-        if self._values is None:
-            self._stamps = None
-        return super()._load()
-
-    def _cut_ms(self) -> int:
-        """Up to which time values have expired where no row has its own."""
-        return self._expiry.cut_ms
-
-    def _read(self, keys: Keys) -> tuple[np.ndarray, np.ndarray]:
-        expiry = self._expiry
-        expiry.begin(keys.hashes)
-        cells, presence = self._table.read(keys.hashes, keys.column.data, keys.column.offsets)
-        stamps = np.where(presence[:, 0] & _TIME, cells[:, 1], UNDATED)
-        present = (presence[:, 0] & _VALUE) != 0
-        if not expiry.is_in_rows:
-            present &= ~expiry.expired(stamps, self._cut_ms())
-            if self._is_refreshed_by_access:
-                self._stale = present & (stamps < expiry.stamp)
-        elif keys is self._cursor.block and self._cursor.index is not None:
-            self._stamps = stamps.tolist()
-            present &= ~expiry.expired(stamps, expiry.lowest_cut_ms)
-        else:
-            times_ms = expiry.of_keys(keys.hashes)
-            present &= ~expiry.expired(stamps, expiry.cuts(times_ms))
-            if self._is_refreshed_by_access:
-                self._stale = present & (stamps < times_ms)
-        return np.ascontiguousarray(cells[:, 0]).view(self._view), present
-
-    def _write(self, keys: Keys, rows: np.ndarray, cells: np.ndarray, present: np.ndarray) -> None:
-        expiry = self._expiry
-        expiry.begin(keys.hashes)
-        both = np.empty((len(rows), 2), dtype=np.int64)
-        both[:, 0] = cells.view(np.int64)
-        if not expiry.is_in_rows:
-            stamps = np.full(len(rows), expiry.stamp)
-        elif self._stamps is not None:
-            stamps = np.array(self._stamps, dtype=np.int64)[rows]
-        else:
-            stamps = expiry.of_keys(keys.hashes[rows], writes=True)
-        both[:, 1] = np.where(stamps == UNDATED, 0, stamps)
-        bits = np.where(stamps == UNDATED, _VALUE, _VALUE | _TIME).astype(np.uint8)
-        presence = (present.astype(np.uint8) * bits).reshape(-1, 1)
-        column = keys.column
-        self._table.write(keys.hashes, column.data, column.offsets, rows, both, presence)
-
-    @override
-    def get(self, keys: Keys) -> pl.Series:
-        found = super().get(keys)
-        if self._is_refreshed_by_access and self._stale.any():
-            distinct = keys.distinct
-            cells, present = self._read(distinct)
-            rows = np.flatnonzero(self._stale)
-            self._write(distinct, rows, cells[rows], present[rows])
-        return found
-
-    @override
-    def discard(self) -> None:
-        super().discard()
-        self._stamps = None
-        self._expiry.end()
 
 
 class _Hidden(NamedTuple):
@@ -182,7 +52,7 @@ class ExpiringBytesHandle(BytesHandle):
 
     @property
     def value(self) -> Any:
-        """See :class:`weir.state.handles.values.ValueHandle`; changing a list or a dict in place counts, too."""
+        """Return the value of the key, as ``ValueHandle`` says; changing a list or a dict in place counts, too."""
         index = self._cursor.index
         if index is None or self._values is None:
             self._load()
@@ -340,7 +210,7 @@ class StampedValues:
         self._times_of: dict[bytes, tuple[int, int]] = {}
 
     def key_prefix(self, group: int) -> bytes:
-        """See :class:`StoredValues`."""
+        """Return the prefix of a group's keys, as :class:`StoredValues` says."""
         return self._table.key_prefix(group)
 
     @contextmanager
@@ -355,7 +225,7 @@ class StampedValues:
             self._times_of = {}
 
     def get_stored(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """See :class:`StoredValues`."""
+        """Return the values that have not expired, as :class:`StoredValues` says."""
         expiry, found = self.expiry, self._table.get_stored(keys)
         if not self._times_of:
             return [expiry.live(data) for data in found]
@@ -381,7 +251,7 @@ class StampedValues:
         return self._table.get_stored(keys)
 
     def write_stored(self, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes]) -> None:
-        """See :class:`StoredValues`; what is written is of now."""
+        """Write values, as :class:`StoredValues` says, with the time of now."""
         prefix, times, stamped = self.expiry.prefix, self._times_of, Expiry.stamped
         self._table.write_stored(
             [(key, stamped(times[key][1], data) if key in times else prefix + data) for key, data in puts],

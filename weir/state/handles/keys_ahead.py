@@ -1,4 +1,4 @@
-"""Of which keys of a block a handle reads all that they have, when it needs that of one of them."""
+"""The keys of a block of which a handle reads all that they have, when it needs that of one of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _KEYS, _KEYS_MAX = 16, 256
 
 
 class KeysAhead:
-    """Of one handle. A block has its keys in the order in which rows come to them first.
+    """The keys that one handle reads ahead. A block has its keys in the order in which rows come to them first.
 
     More keys are read in one go as long as rows use half of those that were read, and fewer if they do not: a function
     may look into the state of few of its keys. Handles of one step read together what their blocks begin with.

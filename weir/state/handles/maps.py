@@ -90,7 +90,7 @@ class MapHandle(ElementHandle):
         self._put(at, stored, data)
 
     def _is_kept(self, at: int, key: bytes) -> bool:
-        """Whether an item is counted."""
+        """Return whether an item is counted."""
         return self._get(at, [key])[0] is not None
 
     def _kept_each(self, elements: Sequence[tuple[int, bytes]]) -> list[bytes | None]:
@@ -101,11 +101,11 @@ class MapHandle(ElementHandle):
         return self._table.get_stored([key for _, key in elements], will_write=True)
 
     def _all_entries(self, at: int) -> Iterator[tuple[bytes, bytes]]:
-        """All that is counted, by store key."""
+        """Yield all entries that are counted, by store key."""
         return self._entries(at, None, None, reverse=False)
 
     def _items_of(self, keys: Keys, map_keys: Any) -> list[tuple[int, bytes]]:
-        """For each row the position of its key in the block, and the store key of its item."""
+        """Return for each row the position of its key in the block, and the store key of its item."""
         check_length(self.name, keys, map_keys)
         encoded = self._key_type.encode_many(listed(map_keys))
         places = self._places(keys)
@@ -211,15 +211,15 @@ class MapHandle(ElementHandle):
         return self.keys()
 
     def keys(self) -> Iterator[Any]:
-        """All keys, in order."""
+        """Yield all keys, in order."""
         return (key for key, _ in self.items())
 
     def values(self) -> Iterator[Any]:
-        """All values, in the order of their keys."""
+        """Yield all values, in the order of their keys."""
         return (value for _, value in self.items())
 
     def items(self) -> Iterator[tuple[Any, Any]]:
-        """All items, in the order of their keys."""
+        """Yield all items, in the order of their keys."""
         return self._items_between(None, None, reverse=False)
 
     def range(

@@ -72,7 +72,7 @@ class RetainedHandle(BelowKeyHandle):
 
     @contextmanager
     def _together(self, keys: Keys) -> Iterator[list[int]]:
-        """As :meth:`_as_block`; for each row the position of its key there."""
+        """Do :meth:`_as_block`; yields for each row the position of its key there."""
         with self._as_block(keys) as distinct:
             self._begin(distinct)
             yield keys.inverse.tolist()
@@ -104,7 +104,7 @@ class RetainedHandle(BelowKeyHandle):
         return self._table.cut_ms(self._clock(at), now_ms)
 
     def _takes(self, at: int, time_ms: int) -> bool:
-        """Whether a time may be put; False: it is past the retention."""
+        """Return whether a time may be put; False: it is past the retention."""
         if time_ms >= self._cut_ms(at):
             return True
         if not self._has_warned:
@@ -213,5 +213,5 @@ def checked_time(name: str, time_ms: Any) -> int:
 
 
 def checked_bound(name: str, time_ms: Any, default: int) -> int:
-    """One end of a range of times; ``default`` if it is None. Raises as :func:`checked_time`."""
+    """Return one end of a range of times; ``default`` if it is None. Raises as :func:`checked_time`."""
     return default if time_ms is None else checked_time(name, time_ms)

@@ -48,13 +48,13 @@ class StoredRows:
 
     @property
     def firsts(self) -> np.ndarray:
-        """By key, the position of its first row; int64."""
+        """Return for each key the position of its first row; int64."""
         firsts: np.ndarray = np.cumsum(self.counts) - self.counts
         return firsts
 
     @property
     def keys(self) -> np.ndarray:
-        """By row, the position of its key; int64, ascending."""
+        """Return for each row the position of its key; int64, ascending."""
         keys: np.ndarray = np.repeat(np.arange(len(self.counts)), self.counts)
         return keys
 

@@ -88,7 +88,7 @@ class _Wrapped(Handle):
 
 
 class ReducingHandle(_Wrapped):
-    """See :class:`weir.ReducingState`; ``get(keys)`` and ``put(keys, values)`` are those of a value."""
+    """The handle of :class:`weir.ReducingState`; ``get(keys)`` and ``put(keys, values)`` are those of a value."""
 
     def __init__(self, inner: ValueHandle, function: Callable[[Any, Any], Any]) -> None:
         super().__init__(inner)
@@ -110,7 +110,7 @@ class ReducingHandle(_Wrapped):
 
 
 class AggregatingHandle(_Wrapped):
-    """See :class:`weir.AggregatingState`; ``get(keys)`` and ``put(keys, values)`` are of accumulators."""
+    """The handle of :class:`weir.AggregatingState`; ``get(keys)`` and ``put(keys, values)`` are of accumulators."""
 
     def __init__(
         self, inner: ValueHandle, add: Callable[[Any, Any], Any], result: Callable[[Any], Any] | None

@@ -77,7 +77,7 @@ class VersionedHandle(RetainedHandle):
         return default if found is None else self._decode(found[1])
 
     def version(self, as_of_ms: int | None = None) -> Version | None:
-        """As :meth:`get`, with the times between which the value is in force."""
+        """Return the version that :meth:`get` finds, with the times between which the value is in force."""
         found = self._version_at(as_of_ms)
         return None if found is None else Version(self._decode(found[1]), found[0], found[2])
 
@@ -105,7 +105,7 @@ class VersionedHandle(RetainedHandle):
     def fetch(
         self, first_ms: int | None = None, last_ms: int | None = None, *, reverse: bool = False
     ) -> Iterator[Version]:
-        """All versions that are in force at some time from ``first_ms`` to ``last_ms``, both inclusive, in order.
+        """Yield the versions that are in force at some time from ``first_ms`` to ``last_ms``, both inclusive, in order.
 
         None: no bound. ``reverse``: the newest first.
         """
@@ -221,7 +221,7 @@ class VersionedHandle(RetainedHandle):
         return self._column([each[1] or None if each is not None else None for each in found])
 
     def _found_each(self, positions: Sequence[int], times: Sequence[int]) -> list[_Found | None]:
-        """As :meth:`_found` of rows; those of a key share a scan of its history, as far as their times are near."""
+        """Find versions of rows, as :meth:`_found`; rows of a key share a scan of its history, if times are near."""
         found: list[_Found | None] = [None] * len(times)
         before, scanned = -1, _Scanned()
         for row in sorted(range(len(times)), key=lambda row: (positions[row], times[row])):
@@ -237,7 +237,7 @@ class VersionedHandle(RetainedHandle):
         return found
 
     def _next_after(self, at: int, time_ms: int, scanned: _Scanned) -> tuple[int, bytes, int] | None:
-        """As :meth:`_first_after`, going on where the scan for an earlier time has come to."""
+        """Return what :meth:`_first_after` does, going on where the scan for an earlier time has come to."""
         steps = 0
         while scanned.version is None or scanned.version[2] <= time_ms:
             if scanned.entries is None or steps == _STEPS_MAX:

@@ -33,7 +33,7 @@ def image_address(*image_ids: str) -> str:
 
 
 def is_image(address: str) -> bool:
-    """Whether an address is that of images."""
+    """Return whether an address is that of images."""
     return address.startswith(_SCHEME)
 
 
@@ -81,7 +81,7 @@ class ImageClient:
     def start_put_and_get(
         self, puts: tuple[PackedKeys, np.ndarray] | None, keys: PackedKeys | None, value_bytes: int
     ) -> Callable[[], PackedReply]:
-        """As :meth:`start_get`; writes are refused, when the function that is returned is called."""
+        """Begin a read, as :meth:`start_get`; writes are refused, when the function that is returned is called."""
 
         def read() -> PackedReply:
             if puts is not None:

@@ -144,7 +144,7 @@ class ImagePublisher:
             image.discard(wait=False)
 
     def settled(self, image_id: str) -> None:
-        """For :class:`PendingImage`: it was published or discarded."""
+        """Forget a pending image, for :class:`PendingImage`: it was published or discarded."""
         with self._lock:
             self._pending.pop(image_id, None)
 
@@ -167,7 +167,7 @@ class ImagePublisher:
                     known.checkpoint_id = max(known.checkpoint_id, checkpoint_id)
 
     def publish(self, pending: PendingImage) -> tuple[StoreImage, int]:
-        """For :meth:`PendingImage.publish`."""
+        """Publish an image, for :meth:`PendingImage.publish`."""
         names = sorted(os.listdir(pending.directory))
         tables = [name for name in names if name.endswith(TABLE_SUFFIX)]
         folder = f"{files_folder(pending.checkpoint_id)}/{self._store_id}"
@@ -227,7 +227,7 @@ class ImagePublisher:
 
 
 def _small_content(path: Path) -> bytes | None:
-    """None: it has so much that it is not compared."""
+    """Return the content of a file; None: it has so much that it is not compared."""
     return path.read_bytes() if path.stat().st_size <= _COMPARED_BYTES_MAX else None
 
 

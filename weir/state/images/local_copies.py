@@ -17,7 +17,7 @@ from weir.state.stores.directory_lock import PUBLISHED_NAME, STANDBY_NAME
 
 
 class LocalCopies:
-    """See the module; ``folder`` is in a store's claimed directory. A file that cannot be kept is done without."""
+    """Local copies in ``folder``, in a store's claimed directory. A file that cannot be kept is done without."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -57,7 +57,7 @@ class LocalCopies:
         return True
 
     def has(self, file: FileRef) -> bool:
-        """Whether a file is here, by name and size."""
+        """Return whether a file is here, by name and size."""
         try:
             return self.at(file.path).stat().st_size == file.size_bytes
         except OSError:

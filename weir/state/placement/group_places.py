@@ -140,7 +140,7 @@ def state_bounds(group: int, state_id: int) -> tuple[bytes, bytes]:
 
 
 def group_bounds(group: int, state_ids: Iterable[int]) -> list[tuple[bytes, bytes]]:
-    """As few ranges as have the keys of these states in one group, and of no other state.
+    """Return as few ranges as have the keys of these states in one group, and of no other state.
 
     The states of a stage mostly follow each other. Deleting a range costs a call to a peer, and there are many groups.
     """

@@ -40,7 +40,7 @@ class MigrationProgress:
 
     @property
     def complete(self) -> bool:
-        """Whether nothing is left to do."""
+        """Return whether nothing is left to do."""
         return self.groups_done == self.groups_total
 
 
@@ -110,7 +110,7 @@ class Migrator:
             self._changed.notify_all()
 
     def progress(self, backend: PlacedStore | None = None) -> MigrationProgress:
-        """Of one subtask's latest migration, or of all of them together."""
+        """Return the progress of one subtask's latest migration, or of all of them together."""
         with self._changed:
             tasks = [task for task in self._tasks.values() if backend in (None, task.backend)]
             now_s = self._clock.monotonic_s()

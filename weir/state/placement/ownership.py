@@ -184,11 +184,11 @@ class GroupOwnership:
             return dict(self._epochs)
 
     def owns(self, group: int) -> bool:
-        """Whether a group is owned; any thread may call it."""
+        """Return whether a group is owned; any thread may call it."""
         return group in self._epochs
 
     def epoch(self, group: int) -> int | None:
-        """With which epoch a group is owned; None: it is not. Any thread may call it."""
+        """Return the epoch with which a group is owned; None: it is not. Any thread may call it."""
         return self._epochs.get(group)
 
     def client(self, address: str) -> RemoteStateClient:
@@ -207,7 +207,7 @@ class GroupOwnership:
 
     @property
     def is_closed(self) -> bool:
-        """Whether all calls are refused."""
+        """Return whether all calls are refused."""
         return self._closed
 
     def close(self) -> bool:

@@ -129,7 +129,7 @@ class PackedPeers:
         self.gets = self.puts = self.bytes = 0
 
     def get(self, keys: PackedKeys, value_bytes: int, spans: Spans) -> PackedReply:
-        """As ``StateBackend.get_packed``."""
+        """Read packed values, as ``StateBackend.get_packed``."""
         waiting = [
             (ranges, self._peer(address).start_get(keys.parts(ranges), value_bytes))
             for address, ranges in spans.items()
@@ -149,7 +149,7 @@ class PackedPeers:
         return present, rows[present]
 
     def put(self, keys: PackedKeys, rows: np.ndarray, spans: Spans) -> None:
-        """As ``StateBackend.put_packed``; peers get it later."""
+        """Write packed rows, as ``StateBackend.put_packed``; peers get them later."""
         for address, ranges in spans.items():
             if address is not None:
                 for start, stop in ranges:

@@ -1,4 +1,4 @@
-"""One subtask's access to the stores of peers, and to images of a checkpoint."""
+"""The access of a subtask to the stores of peers, and to images of a checkpoint."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ Locate = Callable[[Sequence[int]], Mapping[int, str]]
 
 
 class PlacedStore(StateBackend):
-    """See the module. One per keyed subtask, shared by its operators. Methods may be called from any thread.
+    """A placed store, one per keyed subtask, shared by its operators. Methods may be called from any thread.
 
     Args:
         local: the task manager's store; it stays open when this is closed.
@@ -101,14 +101,14 @@ class PlacedStore(StateBackend):
             return not isinstance(place, MigratingGroup)
 
     def give_back(self, group: int, state_id: int, size_bytes: int) -> None:
-        """See ``StateBackend``; what is at a peer, its store gives back when it merges its files."""
+        """Let room be given back; what is at a peer, its store gives back when it merges its files."""
         with self._lock:
             is_local = self._places.by_group.get(group.to_bytes(2, "big"), "") is None
         if is_local:
             self._local.give_back(group, state_id, size_bytes)
 
     def is_stalled(self) -> bool:
-        """See ``StateBackend``; of the local store."""
+        """Return whether the local store is stalled."""
         return self._local.is_stalled()
 
     def image_taken(self, checkpoint_id: int) -> None:
@@ -179,7 +179,7 @@ class PlacedStore(StateBackend):
             self._deletes += len(deletes)
 
     def get_packed(self, keys: PackedKeys, value_bytes: int) -> tuple[np.ndarray, np.ndarray]:
-        """See ``StateBackend``; one call per peer, while the local store is read, with what was written before."""
+        """Return packed values; one call per peer goes out while the local store is read, with earlier writes."""
         with self._lock:
             self._check_open()
             spans = self._spans(keys)
@@ -189,7 +189,7 @@ class PlacedStore(StateBackend):
             return self._packed.get(keys, value_bytes, spans)
 
     def put_packed(self, keys: PackedKeys, rows: np.ndarray) -> None:
-        """See ``StateBackend``; writes to peers travel with a later call, or at :meth:`flush`."""
+        """Write packed rows; writes to peers travel with a later call, or at :meth:`flush`."""
         self.wait_for_hold()
         with self._lock:
             self._check_open()

@@ -106,7 +106,7 @@ class Pull:
         return whole, len(chunk), size_bytes
 
     def _is_void(self, migrating: MigratingGroup, version: int) -> bool:
-        """Whether what was read from the peer does not count any more; the caller has the lock."""
+        """Return whether what was read from the peer does not count any more; the caller has the lock."""
         return migrating.version != version or self._places.get(migrating.group) is not migrating
 
     def _is_untouched(self, migrating: MigratingGroup, first: bytes, last: bytes) -> bool:

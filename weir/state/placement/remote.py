@@ -15,7 +15,7 @@ PackedReply = tuple[np.ndarray, np.ndarray]
 
 
 class RemoteStateClient(Protocol):
-    """One owner's access to one peer's store; every call carries the owner epochs of the groups that it touches.
+    """The access of an owner to a peer's store; every call carries the owner epochs of the groups that it touches.
 
     Methods may be called from any thread, block for a round trip at least, and are not retried.
 

@@ -67,7 +67,7 @@ def claim_directory(path: Path, *, fresh: bool) -> StoreDirectory:
 
 
 def describe_os_error(path: Path, error: OSError) -> str:
-    """One line on why a state directory cannot be used, with the mend."""
+    """Return a line on why a state directory cannot be used, with the mend."""
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return f"state directory {path} is not writable; choose another one or change its permissions"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):

@@ -92,7 +92,7 @@ class MemoryBackend(StateBackend):
             return self._open_view().scan(start, stop, reverse=reverse)
 
     def may_hold(self, prefix: bytes) -> bool:
-        """Whether there are keys that start with this."""
+        """Return whether there are keys that start with this."""
         with self._lock:
             view = self._open_view()
             return bool(view.entries) and bool(view.keys_between(prefix, prefix_end(prefix)))
@@ -136,7 +136,7 @@ class MemoryBackend(StateBackend):
             self._open_view()
 
     def checkpoint(self, directory: Path) -> None:
-        """All entries in one Arrow file: costs 1 s per 5 million of them, mostly without the lock."""
+        """Write all entries to one Arrow file: costs 1 s per 5 million of them, mostly without the lock."""
         with self._lock:
             entries = dict(self._open_view().entries)
         try:

@@ -159,7 +159,7 @@ class RocksDbBackend(StateBackend):
         self._health.scanned(seconds, begins=begins)
 
     def check_readable(self, last: bytes | None, *, stop: bytes | None = None, reverse: bool = False) -> None:
-        """See that what follows a key is the end of a range, or can be read: rocksdict's iterators end at either.
+        """Check that what follows a key is the end of a range, or can be read: rocksdict's iterators end at either.
 
         Args:
             last: the key that was read last; None: none was.
@@ -200,7 +200,7 @@ class RocksDbBackend(StateBackend):
             self._deletes += len(deletes)
 
     def put_many(self, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
-        """As :meth:`write` of these pairs, without making the pairs."""
+        """Write these pairs, as :meth:`write`, without making the pairs."""
 
         def fill(batch: WriteBatch) -> None:
             put = batch.put
@@ -276,11 +276,11 @@ class RocksDbBackend(StateBackend):
             raise state_error(error, self.path) from error
 
     def give_back(self, group: int, state_id: int, size_bytes: int) -> None:
-        """See ``StateBackend``; another thread merges the files."""
+        """Let room be given back, as ``StateBackend`` says; another thread merges the files."""
         self._compaction.give_back(group, state_id, size_bytes)
 
     def wait_given_back(self, timeout_s: float) -> bool:
-        """For benchmarks and tests: return when the space of deleted entries is given back; False: not by then."""
+        """Wait, in benchmarks and tests, until the space of deleted entries is given back; False: not by then."""
         return self._compaction.wait(timeout_s)
 
     def _compact_range(self, start: bytes, stop: bytes) -> None:
@@ -305,7 +305,7 @@ class RocksDbBackend(StateBackend):
         )
 
     def stalls(self) -> tuple[int, float]:
-        """See ``StateBackend``."""
+        """Return how often and how long writes stalled, as ``StateBackend`` says."""
         return self._health.stalled
 
     def stats(self) -> StoreStats:
@@ -340,7 +340,7 @@ class RocksDbBackend(StateBackend):
 
 
 class _Scan(Iterator[tuple[bytes, bytes]]):
-    """One pass over a range. RocksDB's iterator is made when the scan begins, so later writes do not show.
+    """A pass over a range. RocksDB's iterator is made when the scan begins, so later writes do not show.
 
     Iterate over it for a reverse scan, over :meth:`chunks` for one in key order.
     """
@@ -360,7 +360,7 @@ class _Scan(Iterator[tuple[bytes, bytes]]):
         self._last = stop
 
     def chunks(self) -> Iterator[list[tuple[bytes, bytes]]]:
-        """One entry, which is often all that is wanted, then more at a time: 0.3 µs an entry, a fifth of one by one.
+        """Yield one entry, often all that is wanted, then more at a time: 0.3 µs an entry, a fifth of one by one.
 
         After :meth:`release` what was read already still comes, and then an error.
         """
@@ -396,7 +396,7 @@ class _Scan(Iterator[tuple[bytes, bytes]]):
         raise StopIteration
 
     def _check_end(self, last: bytes | None) -> None:
-        """See that the scan has come to its end, and not to a block that cannot be read."""
+        """Check that the scan has come to its end, and not to a block that cannot be read."""
         if self._items is not None:
             self._backend.check_readable(last, stop=self._stop)
 

@@ -29,7 +29,7 @@ Compact = Callable[[bytes, bytes], None]
 
 
 class Compaction:
-    """One for each store. ``give_back`` and ``close`` may be called by any thread."""
+    """The compaction of a store. ``give_back`` and ``close`` may be called by any thread."""
 
     def __init__(self, compact: Compact, disk_bytes: Callable[[], int]) -> None:
         """``disk_bytes``: of the store's files."""

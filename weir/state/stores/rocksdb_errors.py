@@ -43,7 +43,7 @@ def state_error(error: Exception, path: Path) -> StateError:
 
 
 def is_stall(error: Exception) -> bool:
-    """Whether RocksDB has refused a write because it would have to wait."""
+    """Return whether RocksDB has refused a write because it would have to wait."""
     return "Write stall" in str(error)
 
 

@@ -21,7 +21,7 @@ _TRIES_MAX = 100
 
 
 class ImageTaker:
-    """One for each open store. :meth:`take` may be called by any thread."""
+    """The taker of an open store's images. :meth:`take` may be called by any thread."""
 
     def __init__(self, data_path: Path) -> None:
         """``data_path``: where RocksDB's files are."""

@@ -25,7 +25,7 @@ class StoreFactory:
 
     @property
     def keeps_files(self) -> bool:
-        """Whether a store lies in a directory, which it releases when it is closed."""
+        """Return whether a store lies in a directory, which it releases when it is closed."""
         return self._settings is not None
 
     def open(self, directory: StoreDirectory) -> StateBackend:

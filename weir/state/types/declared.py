@@ -1,4 +1,4 @@
-"""From the type that a job's author declares to the values that a state takes."""
+"""The way from the type that a job's author declares to the values that a state takes."""
 
 from __future__ import annotations
 
@@ -14,15 +14,13 @@ from typing import Any
 import polars as pl
 
 from weir.errors import GraphError
+from weir.state.types.nested_types import DataclassType, ListType, StructType
 from weir.state.types.value_types import (
     BinaryType,
     BooleanType,
-    DataclassType,
     FloatType,
     IntegerType,
-    ListType,
     PlainType,
-    StructType,
     TemporalType,
     ValueType,
 )

@@ -33,7 +33,7 @@ _WIDTHS = {
 
 
 def reads(stored: Form, needed: Form) -> bool:
-    """Whether values of the stored type are values of the needed one: the same, narrower, or with fewer fields.
+    """Return whether values of the stored type are values of the needed one: the same, narrower, or with fewer fields.
 
     Fields that are added come last and are nullable.
     """
@@ -60,7 +60,7 @@ def reads(stored: Form, needed: Form) -> bool:
 
 
 def key_reads(stored: Form, needed: Form) -> bool:
-    """As :func:`reads`, of the keys of maps: wider integers have the same bytes, but not within tuples."""
+    """Do :func:`reads` for keys of maps: wider integers have the same bytes, but not within tuples."""
     return stored == needed or (
         isinstance(needed, str) and needed != "uint64" and isinstance(stored, str) and reads(stored, needed)
     )

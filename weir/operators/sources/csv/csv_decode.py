@@ -1,4 +1,4 @@
-"""From bytes of CSV to record batches: what ``csv_scan`` found, as Arrow columns, and why records are not good."""
+"""The way from bytes of CSV to record batches: what ``csv_scan`` found, as Arrow columns, and why records are bad."""
 
 from __future__ import annotations
 

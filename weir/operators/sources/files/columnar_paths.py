@@ -41,12 +41,12 @@ class FilePlaces:
 
     @classmethod
     def nowhere(cls) -> FilePlaces:
-        """Of no file."""
+        """Return the places of no file."""
         return cls({}, {}, {})
 
     @property
     def are_flat(self) -> bool:
-        """Whether none of those that are in the file lies within another column."""
+        """Return whether none of those that are in the file lies within another column."""
         return all(len(path) == 1 for path in self.paths.values())
 
     @property
@@ -187,7 +187,7 @@ class WantedLeaves:
     paths: Sequence[str]
 
     def single(self, names: Collection[str]) -> dict[str, int]:
-        """Of these columns those that are made of one Parquet column with a value for each row."""
+        """Return those of these columns that are made of one Parquet column with a value for each row."""
         return {name: found[0] for name in names if len(found := self.numbers.get(name, ())) == 1}
 
 

@@ -23,7 +23,7 @@ class Discovery:
         self._known = {*known, *self._mine}
 
     def is_known(self, name: str) -> bool:
-        """Whether it is in no case new for this subtask."""
+        """Return whether it is in no case new for this subtask."""
         return name in self._known or not self._falls_here(name)
 
     def new(self, listed: Sequence[str], unfinished: Collection[str]) -> list[str]:

@@ -129,10 +129,10 @@ class FileReader(BatchSource):
 
     @abstractmethod
     def _input_quota(self, events_max: int) -> int:
-        """This subtask's part of the limit, for the files that were chosen."""
+        """Return this subtask's part of the limit, for the files that were chosen."""
 
     def _chosen(self) -> list[bool]:
-        """For every subtask, by rank, whether files were chosen for it."""
+        """Return for every subtask, by rank, whether files were chosen for it."""
         return [bool(pieces) for pieces in self._assigned]
 
     def _share(self, rests: list[Rest]) -> list[list[Rest]]:
@@ -235,14 +235,14 @@ class FileReader(BatchSource):
 
     @property
     def _has_file_times(self) -> bool:
-        """Whether rows say when they happened: the time at which they are read holds nothing back."""
+        """Return whether rows say when they happened: the time at which they are read holds nothing back."""
         return self._event_times is not None or self._strategy.generator is not None
 
     def _split_name(self) -> Hashable:
         return (self._reading or "") if self._has_file_times else ""
 
     def _hold(self, pieces: Sequence[Piece]) -> None:
-        """These will be read: until then the watermark is not past the first row of each of their files.
+        """Hold the watermark before the first row of each file of these pieces until they are read.
 
         A file that turns up while the source follows begins where the watermark is then.
         """
@@ -411,6 +411,6 @@ def _lowest_time_ms(path: str, positions: Sequence[SourcePosition]) -> int:
 
 
 def _share_a_file(positions: Mapping[int, SourcePosition]) -> bool:
-    """Whether several subtasks stand in one file: the job that made the snapshot did not keep files together."""
+    """Return whether several subtasks stand in one file: the job that made the snapshot did not keep files together."""
     paths = [path for position in positions.values() for path in {rest.path for rest in position.rests}]
     return len(set(paths)) < len(paths)

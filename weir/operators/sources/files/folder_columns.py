@@ -29,7 +29,7 @@ def folder_values(file: str) -> dict[str, str | None]:
 def folder_constants(
     file: str, schema: pa.Schema, own: Collection[str], mend: str = ""
 ) -> dict[str, pa.Scalar]:
-    """Of the columns that a file's folders say, the value of all its rows.
+    """Return the value of all rows of a file in the columns that its folders say.
 
     Args:
         file: its path.

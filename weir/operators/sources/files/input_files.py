@@ -47,17 +47,17 @@ class FoundFile:
 
 
 def is_uri(path: str) -> bool:
-    """Whether an input is named by a URI and not by a path of this machine."""
+    """Return whether an input is named by a URI and not by a path of this machine."""
     return _URI.match(path) is not None
 
 
 def is_part(name: str) -> bool:
-    """Whether a file of a directory is input: not hidden, not begun with an underscore, no checksum."""
+    """Return whether a file of a directory is input: not hidden, not begun with an underscore, no checksum."""
     return not name.startswith((".", "_")) and not name.endswith(".crc")
 
 
 def is_found(path: str, pattern: str) -> bool:
-    """Whether a file that matches a glob is input: a part, and in no folder that programs keep for themselves.
+    """Return whether a file that matches a glob is input: a part, and in no folder that programs keep for themselves.
 
     Such folders are called as files that are no parts: ``_temporary``, ``_delta_log``, ``.tmp``. Those that the pattern
     names, and those of values (``_day=7``), are searched.
@@ -134,7 +134,7 @@ def _fixed_part(path: str) -> str:
 
 
 class RemoteFiles(InputFiles):
-    """See the module; made by :func:`remote_files`.
+    """Files at a place of ``pyarrow.fs``; :func:`remote_files` makes the object.
 
     Args:
         filesystem: of ``pyarrow.fs``.
@@ -152,7 +152,7 @@ class RemoteFiles(InputFiles):
         self._found: dict[str, tuple[int, int]] = {}
 
     def find(self, path: str, is_known: Callable[[str], bool] | None = None) -> list[FoundFile]:
-        """See the base class; ``path`` is the URI that the place was made from."""
+        """Find files, as the base class says; ``path`` is the URI that the place was made from."""
         pattern = unquote(urlsplit(path).path)
         wildcards = pattern[len(_fixed_part(pattern)) :]
         try:
@@ -185,7 +185,7 @@ class RemoteFiles(InputFiles):
         return [i for i in infos if i.type == fs.FileType.File and is_part(i.base_name)]
 
     def size_bytes(self, path: str) -> int:
-        """See the base class; one that was listed is not asked for again."""
+        """Return the size of a file, as the base class says; a file that was listed is not asked for again."""
         size_bytes, _ = self._found.get(path) or self._retried(lambda: self._state(path))
         return size_bytes
 
@@ -197,7 +197,7 @@ class RemoteFiles(InputFiles):
         return int(info.size), (info.mtime_ns or 0) // 1000
 
     def open(self, path: str) -> BinaryIO:
-        """See the base class; reads that fail are tried again, with longer and longer waits.
+        """Open a file, as the base class says; reads that fail are tried again, with longer and longer waits.
 
         An object may be replaced between two reads, and the service returns the new one then: what it was when it was
         found is compared now and again, and at the end.

@@ -27,14 +27,14 @@ _GLOB_CHARACTERS = frozenset("*?[")
 
 
 class LocalInput(InputFiles):
-    """See the module."""
+    """Input files of this machine."""
 
     def find(self, path: str, is_known: Callable[[str], bool] | None = None) -> list[FoundFile]:
-        """See the base class; a file that goes away meanwhile is left out."""
+        """Find files, as the base class says; a file that goes away meanwhile is left out."""
         return _found_files(path, is_known, may_be_empty=True)
 
     def size_bytes(self, path: str) -> int:
-        """See the base class; the file is opened, because that may not be allowed."""
+        """Return the size of a file, which is opened to learn whether that is allowed."""
         with open(path, "rb") as file:
             return file.seek(0, 2)
 
@@ -43,7 +43,7 @@ class LocalInput(InputFiles):
         return cast(BinaryIO, open(path, "rb", buffering=0))
 
     def arrow_source(self, path: str) -> Any:
-        """See the base class; pyarrow opens it itself."""
+        """Return the path: pyarrow opens the file itself."""
         return path
 
 
@@ -91,7 +91,7 @@ def folder_hint(path: str) -> str:
 def _found_files(
     path: str, is_known: Callable[[str], bool] | None = None, *, may_be_empty: bool
 ) -> list[FoundFile]:
-    """See :func:`list_input_files` and :meth:`InputFiles.find`."""
+    """Find files, for :func:`list_input_files` and :meth:`InputFiles.find`."""
     if not path:
         raise InputError("the source has no input path: set it to a file, a directory of parts or a glob")
     target = Path(path).expanduser()
@@ -164,7 +164,7 @@ def _folders_below(tops: Iterable[str]) -> list[str]:
 
 
 def _regular(names: list[str], is_known: Callable[[str], bool] | None = None) -> list[FoundFile]:
-    """Those that are files, or links to some; what goes away meanwhile is left out."""
+    """Return the names that are files, or links to some; what goes away meanwhile is left out."""
     found = []
     for name in names:
         if is_known is not None and is_known(name):

@@ -86,7 +86,7 @@ class SourceCounts:
 
 @dataclass(frozen=True, kw_only=True)
 class SourcePosition(SourceCounts):
-    """One subtask's snapshot; see the module."""
+    """The snapshot of a subtask; the module has the form."""
 
     kind: str
     input: str

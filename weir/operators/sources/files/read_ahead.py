@@ -41,7 +41,7 @@ class _Letters:
 
 
 class ReadAheadReader(UserSourceReader):
-    """As the base class where nothing can wake the subtask (jobs in one process): then nothing is read ahead."""
+    """A reader ahead; where nothing can wake the subtask (jobs in one process), nothing is read ahead."""
 
     def __init__(self, spec: UserSourceSpec, source: Source) -> None:
         super().__init__(spec, source)
@@ -92,7 +92,7 @@ class ReadAheadReader(UserSourceReader):
         return super()._splits_now() if self._thread is None else self._thread.call(super()._splits_now)
 
     def _discover(self) -> None:
-        """As the base class, without waiting for the list while rows come."""
+        """Discover splits as the base class does, without waiting for the list while rows come."""
         is_first = not self._next_discovery_us
         if self._thread is None or self._discovery is None or is_first:
             super()._discover()

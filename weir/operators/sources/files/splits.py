@@ -143,7 +143,7 @@ def assign(sizes: Sequence[int], units: Sequence[_Unit], parallelism: int) -> li
 def assign_files(
     paths: Sequence[str], sizes: Sequence[int], units: Sequence[_Unit], parallelism: int
 ) -> list[list[_Unit]]:
-    """As :func:`assign`, but all units of a file (``paths``: the file of each unit) go to one subtask."""
+    """Assign units as :func:`assign` does, but all of a file (``paths``: the file of each unit) to one subtask."""
     places: dict[str, list[int]] = {}
     for index, path in enumerate(paths):
         places.setdefault(path, []).append(index)

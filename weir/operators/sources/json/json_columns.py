@@ -68,7 +68,7 @@ class ScanColumns:
     def make(
         cls, schema: pa.Schema, required: Sequence[str], paths: Mapping[str, Path], rows_max: int
     ) -> ScanColumns | None:
-        """None: the scanner cannot read such a schema.
+        """Make the columns; None: the scanner cannot read such a schema.
 
         Args:
             schema: the columns, in their order.
@@ -146,7 +146,7 @@ class ScanColumns:
         return start + last + 1
 
     def fitting_bytes(self, longest: int, total: int) -> int:
-        """Of values that lie apart, how many bytes to read at a time: those of the longest one at least."""
+        """Return how many bytes of values that lie apart to read at a time: those of the longest one at least."""
         return max(longest, min(total, _TEXT_BYTES_MAX // max(1, self._string_count)))
 
     def reserve(self, region_bytes: int) -> None:

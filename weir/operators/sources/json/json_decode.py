@@ -1,4 +1,4 @@
-"""From bytes of JSON lines to record batches: the scanner first, the strict parsers for what it leaves."""
+"""The way from bytes of JSON lines to record batches: the scanner, then the strict parsers for what it leaves."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def limits_of(data_type: pa.DataType | None) -> tuple[int, int]:
 
 
 def _kind(data_type: pa.DataType) -> int:
-    """As what the scanner reads values of a type."""
+    """Return what the scanner reads values of a type as."""
     if data_type == pa.uint64():
         return KIND_UNSIGNED
     if integer_range(data_type) is not None:
@@ -118,7 +118,7 @@ def want(objects: dict[str | int, Wanted], path: Path, data_type: pa.DataType, *
 
 
 def numbered(root: dict[str | int, Wanted]) -> tuple[list[Wanted], np.ndarray]:
-    """All entries, those of one object together; and the table of objects, int64, shape (objects, 8).
+    """Return all entries, those of an object together; and the table of objects, int64, shape (objects, 8).
 
     Objects are numbered in the order of their entries, from 1 on: 0 is the line.
     """

@@ -61,7 +61,7 @@ class JsonLinesReader(LineSource):
         super()._add_file(path, size_bytes)
 
     def _columns_of_folders(self, path: str) -> Mapping[str, pa.Scalar]:
-        """Of the columns that a file's folders say, the value of all its rows.
+        """Return the value of all rows of a file in the columns that its folders say.
 
         Raises:
             InputError: a value is not of its column's type.

@@ -231,7 +231,7 @@ class LineSource(FileReader):
         return decoded.batch
 
     def _decode_window(self, reader: LineReader, may_be_more: bool) -> Decoded:
-        """See :meth:`_decode_lines`.
+        """Decode a window of lines, as :meth:`_decode_lines` does, and check the beginning of a file.
 
         Raises:
             InputError: the window is the beginning of a file without lines of text; unless the source follows its

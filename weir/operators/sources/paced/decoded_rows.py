@@ -14,7 +14,7 @@ _AHEAD_BYTES_MAX = 2 << 20
 
 
 class DecodedRows:
-    """One decoded batch; used by its source only.
+    """A decoded batch; used by its source only.
 
     Args:
         batch: user columns without those that come late, and time columns.
@@ -43,7 +43,7 @@ class DecodedRows:
 
     @property
     def has_bad_times(self) -> bool:
-        """Whether some event times are bad, so that rows must be put aside."""
+        """Return whether some event times are bad, so that rows must be put aside."""
         return self.times is not None and self.times.bad is not None
 
     @property

@@ -77,7 +77,7 @@ class BatchSource(SourceReader):
         self._event_times: EventTimes | None = None
 
     def look_ahead(self, look: Callable[[pa.RecordBatch], Block | None]) -> None:
-        """See the base class: rows that wait for their time are looked at."""
+        """Let rows that wait for their time be looked at, as the base class says."""
         self._looked_at_by = look
 
     def open(self, context: OperatorContext) -> None:
@@ -188,11 +188,11 @@ class BatchSource(SourceReader):
 
     @abstractmethod
     def _has_input(self) -> list[bool]:
-        """For every subtask, by rank, whether it has anything to read; known when the input was chosen."""
+        """Return for every subtask, by rank, whether it has anything to read; known when the input was chosen."""
 
     @abstractmethod
     def _event_quota(self, events_max: int) -> int:
-        """This subtask's part of the limit."""
+        """Return this subtask's part of the limit."""
 
     @abstractmethod
     def _next_batch(self) -> pa.RecordBatch | None:
@@ -217,7 +217,7 @@ class BatchSource(SourceReader):
         return Poll(without=tuple(index for index, has_any in others if not has_any) if is_new else ())
 
     def poll(self, rows_max: int) -> Poll:
-        """See the base class. Batches end at decoded blocks, so that rows are not copied."""
+        """Poll, as the base class says. Batches end at decoded blocks, so that rows are not copied."""
         schedule = self._progress.schedule
         if schedule is None:
             rows = self._ensure_rows()
@@ -272,7 +272,7 @@ class BatchSource(SourceReader):
         return Poll(finished=True) if self._progress.is_spent else self._nothing_now()
 
     def prepare(self) -> Block | None:
-        """See the base class: the next block of a trickle is decoded between two polls, if it begins with one."""
+        """Decode the next block of a trickle between two polls, if it begins with one."""
         if not self._block_ended or not self.is_trickle or self._decoded_rows is not None:
             return None
         rows = self._ensure_rows()
@@ -334,7 +334,7 @@ class BatchSource(SourceReader):
         next_poll_us: int,
         due: Due | None = None,
     ) -> Poll:
-        """With how far the subtask has come: of its splits, that which is furthest behind counts."""
+        """Make a poll that says how far the subtask has come: the split that is furthest behind counts."""
         event_time_ms, watermark_ms = self._source_times.of_poll
         return Poll(
             batch=batch,
@@ -386,7 +386,7 @@ class BatchSource(SourceReader):
         return self._decoded_rows.offset
 
     def _keep_decoded(self, kept: np.ndarray) -> None:
-        """Of the rows that were decoded last only these are left; bool, shape (rows before,)."""
+        """Keep some of the rows that were decoded last; bool, shape (rows before,)."""
 
     def _without_bad_times(self, given: pa.RecordBatch, start: int, times: TimesOfRows) -> pa.RecordBatch:
         """Put rows aside whose event time is bad; not before they are given out, so that each is told of once.

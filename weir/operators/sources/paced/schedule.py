@@ -75,12 +75,12 @@ class Schedule:
 
 
 def is_trickle(rate: float) -> bool:
-    """Whether so few events a second make polls give out few rows, for which many are decoded at a time."""
+    """Return whether so few events a second make polls give out few rows, for which many are decoded at a time."""
     return rate * COALESCE_US < _STREAM_ROWS * 1e6
 
 
 def _turn_us(period_us: float, gather_us_max: int) -> int:
-    """From one poll to the next, where an event is due every ``period_us`` of a subtask."""
+    """Return the time from one poll to the next, where an event is due every ``period_us`` of a subtask."""
     if 2 * period_us >= gather_us_max:
         # An event would wait for one more at most, which saves little.
         return COALESCE_US

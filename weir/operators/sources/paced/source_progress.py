@@ -34,7 +34,7 @@ class SourceProgress:
 
     @property
     def is_spent(self) -> bool:
-        """Whether the subtask gave its part of the limit."""
+        """Return whether the subtask gave its part of the limit."""
         return self.quota is not None and self.given >= self.quota
 
     def may_give(self, rows: int) -> int:

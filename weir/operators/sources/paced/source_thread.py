@@ -33,7 +33,7 @@ class Kind(Enum):
 
 
 class Entry(NamedTuple):
-    """One thing that came of a split, and the number of its rows."""
+    """An event of a split, and the number of its rows."""
 
     kind: Kind
     value: Any = None
@@ -108,7 +108,7 @@ class SourceThread:
         return call
 
     def call(self, work: Callable[[], Result]) -> Result:
-        """As :meth:`submit`, and wait for it."""
+        """Do work in the thread, as :meth:`submit` asks for it, and wait."""
         call = self.submit(work)
         with self._condition:
             self._condition.wait_for(lambda: call.is_done)
@@ -170,7 +170,7 @@ class SourceThread:
     def reject(
         self, source: str, position: int, reason: str, raw: bytes, length_bytes: int | None = None
     ) -> None:
-        """As ``DeadLetters.reject``: is told to the subtask between the rows before and after it."""
+        """Reject a record, as ``DeadLetters.reject``: the subtask is told between the rows before and after it."""
         split = self._current
         if split is None:
             return
@@ -178,7 +178,7 @@ class SourceThread:
             split.entries.append(Entry(Kind.LETTER, (source, position, reason, raw, length_bytes)))
 
     def iterators(self) -> Sequence[Iterator[Any]]:
-        """Of the splits that have not ended."""
+        """Return the iterators of the splits that have not ended."""
         return [split.iterator for split in self._splits if split.iterator is not None]
 
     def _run(self) -> None:
@@ -230,7 +230,7 @@ class SourceThread:
 
 
 def _goes_on(entry: Entry) -> bool:
-    """Whether more may be asked for behind it: not after an end, nor where there is nothing now."""
+    """Return whether more may be asked for behind it: not after an end, nor where there is nothing now."""
     return entry.kind in (Kind.ROWS, Kind.LETTER) or (entry.kind is Kind.OTHER and entry.value is not None)
 
 

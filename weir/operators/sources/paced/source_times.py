@@ -36,7 +36,7 @@ class SourceTimes:
 
     @property
     def are_generated(self) -> bool:
-        """Whether generators of the author make the watermarks."""
+        """Return whether generators of the author make the watermarks."""
         return self._make_generator is not None
 
     @property
@@ -54,7 +54,7 @@ class SourceTimes:
             self.splits.add(split)
 
     def end(self, split: Hashable) -> None:
-        """All of a split was read."""
+        """End a split: all of it was read."""
         self.splits.end(split)
         self._generators.pop(split, None)
 
@@ -95,7 +95,7 @@ class SourceTimes:
         return batch if column is None else row_watermarks.with_column(batch, column)
 
     def given_ahead(self, latest_ms: int) -> None:
-        """As :meth:`given`, of rows that were looked at before they were due."""
+        """Note rows as given that were looked at before they were due."""
         self.splits.follow(self._current, latest_ms)
 
     def _others_watermark_ms(self) -> int:

@@ -27,7 +27,7 @@ class LatePlan:
 
 
 class Column:
-    """One column of a row group, from its first row on."""
+    """A column of a row group, from its first row on."""
 
     def __init__(self, field: pa.Field, pages: PageReader, size_bytes: int, *, is_text: bool) -> None:
         self.field = field
@@ -109,7 +109,7 @@ class Column:
         self._left = texts
 
     def keep(self, taken: pa.Array, rows: int) -> pa.Array:
-        """Of what was taken the first rows; the others are taken next."""
+        """Return the first rows of what was taken; the others are taken next."""
         if len(taken) <= rows:
             return taken
         self._left = taken.slice(rows)
@@ -216,7 +216,7 @@ class _Valid:
             self._valid[row : row + count] = page.valid[first : first + count]
 
     def bitmap(self, rows: int) -> tuple[pa.Buffer | None, int]:
-        """As Arrow has it, and how many are null."""
+        """Return the validity as Arrow has it, and how many values are null."""
         if self._valid is None:
             return None, 0
         valid = self._valid[:rows]

@@ -100,7 +100,7 @@ class DirectGroup:
         self.rows = group.num_rows
 
     def _late_column(self, but: Collection[str]) -> Column | None:
-        """That with the most bytes, if its texts are long, and the others are enough for a batch."""
+        """Return the column with the most bytes, if its texts are long, and the others are enough for a batch."""
         if len(self._columns) < _LATE_COLUMNS_MIN:
             return None
         longest = max(self._columns, key=lambda column: column.size_bytes * column.is_text)
@@ -154,7 +154,7 @@ class DirectGroup:
             yield pa.RecordBatch.from_arrays(taken, schema=self._schema)
 
     def _share_of(self, late: Column, total: int) -> int:
-        """Of so many bytes of a batch's texts those of one column, by what they have in the file."""
+        """Return how many of a batch's bytes of texts are one column's, by what they have in the file."""
         sizes = (column.size_bytes for column in self._columns if column.is_text)
         return total * late.size_bytes // max(1, sum(sizes))
 
@@ -191,7 +191,7 @@ class DirectGroup:
 
 
 def _kept_as(data_type: pa.DataType, declared: pq.ColumnSchema) -> tuple[pa.DataType, np.dtype | None] | None:
-    """As which type a column is read, and what its values are in the file, None of texts; None: by pyarrow."""
+    """Return as which type a column is read, and its values' type in the file, None of texts; None: by pyarrow."""
     kept = declared.physical_type
     if pa_types.is_timestamp(data_type):
         is_plain = kept == "INT64" and f"timeUnit={_UNITS.get(data_type.unit)}," in str(declared.logical_type)

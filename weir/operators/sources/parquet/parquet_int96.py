@@ -104,7 +104,7 @@ def int96_numbers(values: np.ndarray, unit: Int96Unit) -> np.ndarray:
 
 
 def check_nanoseconds(source: Any, index: int, paths: Sequence[str]) -> None:
-    """See that values of a row group have a place among nanoseconds: pyarrow makes any others of those that have none.
+    """Check that values of a row group have a place among nanoseconds: pyarrow makes any others of those without one.
 
     Args:
         source: of the file, as pyarrow takes it.

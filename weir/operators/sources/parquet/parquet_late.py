@@ -72,7 +72,7 @@ class LateTexts:
     _whole: pa.Array | None = field(default=None, init=False)
 
     def array(self) -> pa.Array:
-        """All of them, in order.
+        """Return all texts, in order.
 
         Raises:
             InputError: they cannot be read.
@@ -194,7 +194,7 @@ class LateTexts:
         return row + page.rows if at >= 0 else -1
 
     def _read(self) -> pa.Array:
-        """All of them; of a page that is begun or cut here it is noted how far it was read."""
+        """Read all texts; of a page that is begun or cut here it is noted how far it was read."""
         bytes_max = sum(page.size_bytes for page in self.pages)
         offsets = np.zeros(self.rows + 1, dtype=np.int32)
         valid: np.ndarray | None = None

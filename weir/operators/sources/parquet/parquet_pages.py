@@ -97,7 +97,7 @@ class Page:
 
     @property
     def text_bytes(self) -> int:
-        """Its texts have so many at most."""
+        """Return how many bytes the page's texts have at most."""
         return self.data_bytes if self.at >= 0 else int(self.lengths.sum(dtype=np.int64))
 
     @property

@@ -130,7 +130,7 @@ def read_group(
 def _decoded(
     file: pq.ParquetFile, index: int, names: Sequence[str], first_row: int, rows_max: int, bytes_max: int
 ) -> Iterator[pa.RecordBatch]:
-    """As :func:`read_group`, by pyarrow's decoder."""
+    """Yield the rows of :func:`read_group`, by pyarrow's decoder."""
     group = file.metadata.row_group(index)
     rows, is_probe = _rows_at_first(group, _column_indices(file.metadata, names), rows_max, bytes_max)
     given = first_row
@@ -209,7 +209,7 @@ def known_ranges(
 
 
 def columns_with_nulls(metadata: pq.FileMetaData, index: int, names: Collection[str]) -> set[str]:
-    """Of these columns those that may have nulls in a row group, as far as its metadata says."""
+    """Return those of these columns that may have nulls in a row group, as far as its metadata says."""
     declared = [metadata.schema.column(place) for place in range(metadata.num_columns)]
     # With a dot it may be a column or a part of one.
     numbers = {c.path: at for at, c in enumerate(declared) if c.path in names and "." not in c.path}

@@ -43,7 +43,7 @@ class OffsetSource(Source):
 
     @abstractmethod
     def has_records(self, split: Json) -> bool:
-        """Whether records of this partition were fetched and not read yet."""
+        """Return whether records of this partition were fetched and not read yet."""
 
     @abstractmethod
     def place(self, split: Json) -> str:

@@ -79,7 +79,7 @@ def checked_rows(rows: Rows, schema: pa.Schema, required: Sequence[str]) -> Chec
 def _of_table(
     rows: pl.DataFrame | pa.Table | pa.RecordBatch, schema: pa.Schema
 ) -> tuple[pa.RecordBatch, dict[int, str]]:
-    """All rows, and why some are bad: times have more digits than their column."""
+    """Return all rows, and why some are bad: times have more digits than their column."""
     table = rows.to_arrow() if isinstance(rows, pl.DataFrame) else rows
     missing = [name for name in schema.names if name not in table.schema.names]
     if missing:
@@ -178,7 +178,7 @@ def _without_lost_digits(table: pa.Table, schema: pa.Schema) -> tuple[pa.Table, 
 
 
 def _of_dicts(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> tuple[pa.RecordBatch, dict[int, str]]:
-    """All rows; those that do not fit are null, and told with the reason."""
+    """Return all rows; those that do not fit are null, and told with the reason."""
     try:
         batch = rows_batch(rows, schema)
         return batch, _lost_digits(rows, schema)

@@ -170,7 +170,7 @@ class UserSourceReader(BatchSource):
         return None
 
     def _in_turn(self) -> list[OpenSplit]:
-        """In which order splits are asked: that which is behind by event time first, but each has its turn."""
+        """Return the splits in the order to ask them: furthest behind by event time first, but each has its turn."""
         in_turn = list(self._open_splits)
         self._turns += 1
         if self._turns % _TURNS_OF_THE_LAST:

@@ -20,7 +20,7 @@ class ChangelogWindowOperator(ProcessWindowOperator):
     """Output: key columns, bounds of the window, and the aggregates of the rows that are left of it; else nothing."""
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | SideRows]:
-        """See :class:`ProcessWindowOperator`.
+        """Process rows of a changelog as :class:`ProcessWindowOperator` does.
 
         Raises:
             InputError: a value of ``_change`` is none; told with its batch, and not when the window leaves.

@@ -29,7 +29,7 @@ class EarlyTimes:
         return other_us if self._next_ms is None else min(other_us, self._next_ms * 1000)
 
     def is_due(self, now_us: int) -> bool:
-        """Whether to tell now by the clock; says so once."""
+        """Return whether to tell now by the clock; says so once."""
         if self._next_ms is None or now_us < self._next_ms * 1000:
             return False
         self._next_ms = None

@@ -22,7 +22,7 @@ def _class_of(aggregate: AnyAggregate, dtype: pa.DataType | None) -> type[Fold]:
 
 
 class Folds:
-    """All aggregates of a step, side by side in the order given."""
+    """The folds of a step's aggregates, side by side in the order given."""
 
     def __init__(
         self, aggregates: Sequence[AnyAggregate], schema: pa.Schema, order: Sequence[int] | None = None
@@ -48,11 +48,11 @@ class Folds:
 
     @property
     def time_cells(self) -> tuple[int, int]:
-        """Of sessions, whose last two are the first and the last time of an entry: their cells."""
+        """Return the cells of the first and the last time of an entry of sessions: they are the last two."""
         return self.folds[-2].cell, self.folds[-1].cell
 
     def masks(self, batch: pa.RecordBatch) -> list[np.ndarray]:
-        """For each aggregate which rows count: uint8, or of length 0."""
+        """Return for each aggregate which rows count: uint8, or of length 0."""
         return self._conditions.masks(batch)
 
     def take(

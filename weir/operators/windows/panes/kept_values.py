@@ -47,7 +47,7 @@ class KeptValues:
         return self._table.get_stored([owner + bytes(_NUMBER_BYTES) for owner in owners])
 
     def of(self, owners: Sequence[bytes]) -> list[list[bytes]]:
-        """All values of each owner, by number."""
+        """Return all values of each owner, by number."""
         return self._table.values_of_owners(owners, bytes(_NUMBER_BYTES))
 
     def clear(self, owners: Sequence[bytes]) -> None:

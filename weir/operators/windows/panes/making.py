@@ -12,7 +12,7 @@ from weir.specs.windows import WindowAggregateSpec
 
 
 def make_window_operator(spec: WindowAggregateSpec) -> WindowAggregateOperator:
-    """That of sessions, or that of windows which are made of panes."""
+    """Make the operator of sessions, or that of windows which are made of panes."""
     if spec.window.kind == "session":
         if spec.updates.lateness_ms or spec.updates.results == "changelog":
             return LateSessionOperator(spec)

@@ -29,17 +29,17 @@ class Panes:
 
     @property
     def shift_ms(self) -> int:
-        """From a pane's end to where its last window ends at the latest."""
+        """Return the time from a pane's end to where its last window ends at the latest."""
         return self.size_ms - self.pane_ms
 
     @property
     def grid_ms(self) -> int:
-        """From one end of a window that is some pane's last one to the next."""
+        """Return the time from one end of a window that is some pane's last one to the next."""
         return self.size_ms if self.is_cumulative else self.step_ms
 
     @property
     def is_single(self) -> bool:
-        """Whether each window is one pane."""
+        """Return whether each window is one pane."""
         return self.size_ms == self.pane_ms
 
     def start_of(self, end_ms: int) -> int:

@@ -159,7 +159,7 @@ class _Slices:
         self._taken = 0
 
     def until(self, end_ms: int) -> WindowEntries | None:
-        """Those that end up to a time and have not been taken; None: none."""
+        """Return the entries that end up to a time and have not been taken; None: none."""
         if self._entries is None:
             return None
         start = self._taken

@@ -131,11 +131,11 @@ class RunningTotals(ABC):
 
     @abstractmethod
     def _forget(self, slots: np.ndarray) -> None:
-        """These slots are free."""
+        """Forget what these slots had: they are free."""
 
 
 class SummedTotals(RunningTotals):
-    """Of counts and sums of integers: what has entered is taken away exactly."""
+    """Totals of counts and sums of integers: what has entered is taken away exactly."""
 
     @override
     def clear(self) -> None:
@@ -173,11 +173,11 @@ class SummedTotals(RunningTotals):
         kernels.leave(slots, *arrays)
 
     def _forget(self, slots: np.ndarray) -> None:
-        """All is zero."""
+        """Set all to zero."""
 
 
 class StackedTotals(RunningTotals):
-    """Of everything that can be combined, but not taken away: two stacks.
+    """Totals of everything that can be combined, but not taken away: two stacks.
 
     The cells of a slot are the sum of the panes after :attr:`_split_ms`, the other stack.
     """
@@ -229,7 +229,7 @@ class StackedTotals(RunningTotals):
         self.needs_panes = until_ms > self._split_ms
 
     def check_room(self, entering: int) -> None:
-        """See whether the first stack may be made with so many further entries.
+        """Check whether the first stack may be made with so many further entries.
 
         Raises:
             NoRoomError: it would take too much memory.

@@ -77,12 +77,12 @@ class ToldCells:
         return found
 
     def has_more(self, cells: np.ndarray) -> np.ndarray:
-        """Of which entries more rows have come than were told; bool."""
+        """Return of which entries more rows have come than were told; bool."""
         more: np.ndarray = cells[:, self.rows] > cells[:, self.told]
         return more
 
     def note_told(self, cells: Cells) -> None:
-        """All rows of these entries have been told; changes them."""
+        """Note that all rows of these entries have been told; changes the cells."""
         integers, presence = cells
         if self._discards:
             integers[:, ~self._is_kept[: integers.shape[1]]] = 0
@@ -95,7 +95,7 @@ class ToldCells:
             _copy(cells, cells, shown, copy)
 
     def shows(self, cells: Cells) -> np.ndarray:
-        """Of sessions whose results are changes: which entries have what was told of their session; bool."""
+        """Return which entries of sessions with changes as results have what was told of their session; bool."""
         copy = self._copies[-1].cell
         shows: np.ndarray = cells.presence[:, copy // 8] & (1 << copy % 8) != 0
         return shows
@@ -145,7 +145,7 @@ def _order(
 
 
 def _cells_of(chosen: Sequence[Fold], folds: Folds) -> np.ndarray:
-    """By cell of all folds, and up to a whole byte of presence: it is one of these; bool."""
+    """Return by cell of all folds, and up to a whole byte of presence, whether it is one of these; bool."""
     found = np.zeros(-(-folds.cell_count // 8) * 8, dtype=np.bool_)
     for fold in chosen:
         found[fold.cell : fold.cell + fold.width] = True

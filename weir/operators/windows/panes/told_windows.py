@@ -45,7 +45,7 @@ class ToldWindows(NamedTuple):
 
 
 def joined_windows(parts: Sequence[ToldWindows]) -> ToldWindows:
-    """Those of all parts, of which there is one at least, none of them with event times of its own."""
+    """Join the windows of all parts, of which there is one at least, none with event times of its own."""
     if len(parts) == 1:
         return parts[0]
     changes = [part.changes for part in parts if part.changes is not None]

@@ -59,7 +59,7 @@ class UpdatedWindowOperator(WindowAggregateOperator):
     _cuts_when_late = TimeCuts.LATE | TimeCuts.EACH_LATE
 
     def due_ms(self) -> int:
-        """See :class:`WindowAggregateOperator`; also when to tell what is not complete."""
+        """Return when windows are due, and when to tell what is not complete."""
         return min(super().due_ms(), self._times_told.due_ms(self._watermark_ms))
 
     def _make_folds(self) -> Folds:
@@ -75,7 +75,7 @@ class UpdatedWindowOperator(WindowAggregateOperator):
     # --- rows come in ---
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | SideRows]:
-        """See :class:`WindowAggregateOperator`; also tells what late rows change, and what triggers say."""
+        """Process a batch; also tell what late rows change, and what triggers say."""
         if self._goes_by_rows:
             yield from self._in_rounds(batch)
         else:
@@ -85,7 +85,7 @@ class UpdatedWindowOperator(WindowAggregateOperator):
         self._times_told.plan(self._clock.now_us())
 
     def _in_rounds(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | SideRows]:
-        """Each window is told as of the row that makes it told, in the order of these rows."""
+        """Tell each window as of the row that makes it told, in the order of these rows."""
         collected = self._collected = []
         for rows in self._rounds(batch):
             self._numbers = np.arange(batch.num_rows) if rows is None else rows

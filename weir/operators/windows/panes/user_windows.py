@@ -207,7 +207,7 @@ class AggregatorWindows(UserWindows):
 def rows_of_windows(
     kept: KeptValues, windows: Sequence[Sequence[bytes]], schema: pa.Schema | None = None
 ) -> tuple[pa.RecordBatch, np.ndarray] | None:
-    """All rows that are kept of windows, each told by the owners of its panes, and the number of each row's window.
+    """Return the kept rows of windows, told by the owners of their panes, and the number of each row's window.
 
     None: there are none.
     """
@@ -221,5 +221,5 @@ def rows_of_windows(
 
 
 def make_user_windows(spec: WindowProcessSpec, step: str, kept: KeptValues) -> UserWindows:
-    """That of functions, or of aggregators."""
+    """Make the windows of functions, or those of aggregators."""
     return (RowsWindows if spec.form == "rows" else AggregatorWindows)(spec, step, kept)

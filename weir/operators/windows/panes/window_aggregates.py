@@ -77,7 +77,7 @@ class WindowAggregateOperator(InTimeOperator, TimedOperator):
         self.late_rows = 0
 
     def check_restored(self, context: OperatorContext) -> None:
-        """See :class:`Operator`."""
+        """Check that the restored state is that of today's window and aggregates, as :class:`Operator` asks."""
         kept = kept_snapshots(context, self._spec.kind)
         check_window_codecs(context.operator_name, kept.values(), window_codec(self._spec))
         if self._spec.window.kind != "session":
@@ -133,11 +133,11 @@ class WindowAggregateOperator(InTimeOperator, TimedOperator):
         return self._cuts
 
     def due_ms(self) -> int:
-        """See the base class: the first end of a window."""
+        """Return the first end of a window."""
         return WATERMARK_MIN_MS if self.table.has_new_groups else self._next_end_ms()
 
     def made_due_ms(self, batch: pa.RecordBatch) -> np.ndarray | None:
-        """See the base class: the end of each row's pane."""
+        """Return the end of each row's pane."""
         times_ms, panes = int64_column(batch, EVENT_TIME_COLUMN), self._panes
         ends_ms: np.ndarray = times_ms - (times_ms - panes.offset_ms) % panes.pane_ms + panes.pane_ms
         return ends_ms
@@ -369,7 +369,7 @@ class WindowAggregateOperator(InTimeOperator, TimedOperator):
         return self._fire(self._watermark_ms)
 
     def due_us(self) -> int:
-        """See :class:`TimedOperator`: windows by the clock; and those of key groups that have just come."""
+        """Return when the clock makes windows due, and those of key groups that have just come."""
         if self._by_clock:
             end_ms = self._next_end_ms()
             return NEVER_US if end_ms >= NEVER_MS else end_ms * 1000
@@ -445,7 +445,7 @@ class WindowAggregateOperator(InTimeOperator, TimedOperator):
         return last_ms
 
     def _single(self, entries: WindowEntries, places_ms: np.ndarray) -> Iterator[pa.RecordBatch]:
-        """Each entry is the whole of a window."""
+        """Yield the windows of which each is a whole entry."""
         rows = np.flatnonzero(entries.ends_ms > places_ms)
         ends_ms = entries.ends_ms[rows]
         if len(rows) and (ends_ms != ends_ms[0]).any():
@@ -465,7 +465,7 @@ class WindowAggregateOperator(InTimeOperator, TimedOperator):
     def _combined(
         self, entries: WindowEntries, places_ms: np.ndarray, until_ms: int
     ) -> Iterator[pa.RecordBatch]:
-        """Each window combines the panes of its keys."""
+        """Yield windows that combine the panes of their keys."""
         panes, ends_ms, parts = self._panes, entries.ends_ms, self._parts.load(entries)
         firsts, _, position = weir_keys.distinct_keys(weir_keys.hash_keys(entries.keys), entries.keys)
         keys = [key.take(pa.array(firsts)) for key in weir_keys.decode_keys(entries.keys, self._key_types)]

@@ -57,7 +57,7 @@ class WindowPartOperator(Operator):
         self._passed = 0
 
     def process(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
-        """One batch, with as many rows or fewer."""
+        """Return one batch, with as many rows or fewer."""
         if not batch.num_rows:
             return ()
         # Rows of one pane are not late together.

@@ -30,7 +30,7 @@ class LoadedPart(NamedTuple):
     values: np.ndarray
 
     def fill(self, index: np.ndarray, into: Cells) -> None:
-        """See :meth:`WindowParts.fill`."""
+        """Fill cells, as :meth:`WindowParts.fill` does for all parts."""
         rows, cells, targets = grouped(self, index)
         self.part.fill(targets, self.entries.some(rows), cells, into)
 
@@ -113,13 +113,13 @@ class WindowParts:
             table.put(ends, keys, cells, presence, hashes)
 
     def drop(self, until_ms: int) -> None:
-        """See :class:`WindowTable`."""
+        """Drop the panes up to an event time in every part, as :class:`WindowTable` says."""
         for _, table in self._parts:
             table.drop(until_ms)
         self.texts.drop(until_ms)
 
     def advance(self, until_ms: int) -> None:
-        """See :class:`WindowTable`."""
+        """Advance the place of every part, as :class:`WindowTable` says."""
         for _, table in self._parts:
             table.advance(until_ms)
         self.texts.advance(until_ms)

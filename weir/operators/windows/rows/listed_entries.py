@@ -31,7 +31,7 @@ class ListedRows(NamedTuple):
     cells: Cells
 
     def part(self, rows: np.ndarray) -> ListedRows:
-        """Those of these numbers (int64)."""
+        """Return the rows of these numbers (int64)."""
         cells = Cells(self.cells.integers[rows], self.cells.presence[rows])
         return ListedRows(self.lasts_ms[rows], weir_keys.select_keys(self.keys, rows), cells)
 
@@ -47,7 +47,7 @@ class _Numbers(NamedTuple):
         return self if self.above is None else _Numbers(self.least, self.above[start:stop].copy())
 
     def all(self, count: int) -> np.ndarray:
-        """As they were; int64."""
+        """Return the numbers as they were; int64."""
         if self.above is None:
             return np.full(count, self.least, dtype=np.int64)
         return self.above.astype(np.int64) + self.least
@@ -77,7 +77,7 @@ class _Block(NamedTuple):
     presence: tuple[_Numbers, ...]
 
     def rows(self) -> ListedRows:
-        """As they were."""
+        """Return the rows as they were."""
         count = self.rows_count
         cells = np.empty((count, len(self.cells)), dtype=np.int64)
         for number, values in enumerate(self.cells):

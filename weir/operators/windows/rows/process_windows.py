@@ -69,7 +69,7 @@ class ProcessWindowOperator(WindowAggregateOperator, DividedOperator):
     # --- rows come in ---
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | SideRows]:
-        """See :class:`WindowAggregateOperator`; rows are given to the author's accumulators, or kept.
+        """Process a batch: rows are given to the author's accumulators, or kept.
 
         Raises:
             UserFunctionError: the author's code raised.
@@ -191,7 +191,7 @@ class ProcessWindowOperator(WindowAggregateOperator, DividedOperator):
                 yield windows.part(block)
 
     def _owners(self, windows: ToldWindows) -> list[dict[int, bytes]]:
-        """Of each window the owner of what is kept of each pane, by the pane's end."""
+        """Return for each window the owner of what is kept of each pane, by the pane's end."""
         names = list(self._spec.key_columns)
         column = weir_keys.key_bytes(pa.RecordBatch.from_arrays(windows.keys, names), names)
         groups = weir_keys.key_groups(weir_keys.hash_keys(column), self._max_parallelism).tolist()
@@ -221,7 +221,7 @@ class ProcessWindowOperator(WindowAggregateOperator, DividedOperator):
     def _with_owners(
         self, windows: ToldWindows
     ) -> Iterator[tuple[pa.RecordBatch, WindowBounds, dict[int, bytes]]]:
-        """Of each window its key, its bounds, and :meth:`_owners`."""
+        """Yield of each window the key, the bounds, and :meth:`_owners`."""
         if not len(windows.ends_ms):
             return
         keys = pa.RecordBatch.from_arrays(windows.keys, list(self._spec.key_columns))
@@ -250,7 +250,7 @@ class ProcessWindowOperator(WindowAggregateOperator, DividedOperator):
         return window_pane_ends(self._panes.pane_ms, start_ms, end_ms)
 
     def _is_last(self, pane_ms: int, end_ms: int) -> bool:
-        """Whether no window after this one has the pane."""
+        """Return whether no window after this one has the pane."""
         return self._panes.last_end(pane_ms) <= end_ms
 
 
@@ -345,7 +345,7 @@ class LateProcessOperator(UpdatedWindowOperator, ProcessWindowOperator):
 
 
 def make_process_operator(spec: WindowProcessSpec) -> ProcessWindowOperator:
-    """That of sessions, of windows that take late rows, or of windows which are made of panes."""
+    """Make the operator of sessions, of windows that take late rows, or of windows which are made of panes."""
     if spec.window.kind == "session":
         return LateSessionProcessOperator(spec) if spec.updates.lateness_ms else SessionProcessOperator(spec)
     return LateProcessOperator(spec) if spec.updates.lateness_ms else ProcessWindowOperator(spec)

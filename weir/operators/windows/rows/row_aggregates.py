@@ -35,7 +35,7 @@ class RowAggregates:
         ]
 
     def __call__(self, key: dict[str, Any], window: WindowBounds, rows: pl.DataFrame) -> pl.DataFrame:
-        """See ``weir.author.aggregator.RowsFunction``; the rows are in the order of their event times."""
+        """Return a window's aggregates, as ``weir.author.aggregator.RowsFunction`` asks, in order of event time."""
         # All that counts of these is their order.
         ordered = rows.drop(EVENT_TIME_COLUMN, strict=False).with_row_index(EVENT_TIME_COLUMN)
         window_of = pl.lit(0).alias(UNNAMED_COLUMN)
@@ -80,11 +80,11 @@ class ChangelogRowAggregates:
     """The same, of the rows of several windows that are there after all changes of them; no first and last values."""
 
     def __init__(self, aggregates: tuple[WindowAggregate, ...], schema: pa.Schema) -> None:
-        """See :class:`RowAggregates`."""
+        """Make the aggregates; the arguments are those of :class:`RowAggregates`."""
         self._of_rows = RowAggregates(aggregates, schema)
 
     def __call__(self, changes: pl.DataFrame) -> pl.DataFrame:
-        """One row for each window that has rows.
+        """Return a row for each window that has rows.
 
         Args:
             changes: of all windows, with columns ``_change`` and :data:`UNNAMED_COLUMN`, a number for each window.

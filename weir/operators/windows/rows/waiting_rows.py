@@ -24,7 +24,7 @@ _NUMBER_BYTES = 8
 
 
 class WaitingRows:
-    """Of one subtask. Its methods raise ``StateError`` where the store cannot be read or written."""
+    """Rows of one subtask that wait. Its methods raise ``StateError`` where the store cannot be read or written."""
 
     def __init__(self, tables: OperatorTables, name: str) -> None:
         self._table: ValueTable = tables.values(name)

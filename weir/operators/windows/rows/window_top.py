@@ -91,7 +91,7 @@ def first_rows(
 
 
 class WindowTopPartOperator(Operator):
-    """Of each batch, the rows that may be among the first of their windows. Keeps nothing."""
+    """The operator that passes on a batch's rows that may be among the first of their windows. Keeps nothing."""
 
     def __init__(self, spec: WindowTopPartSpec) -> None:
         self._spec = spec

@@ -73,7 +73,7 @@ class WindowTrigger(KeyedProcess):
     # --- called by the runtime ---
 
     def process_batch(self, batch: pa.RecordBatch, context: KeyContext, /) -> Iterator[pa.RecordBatch]:
-        """See :class:`KeyedProcess`; override :meth:`on_rows`."""
+        """Keep the rows and tell windows that :meth:`on_rows` names; override that one."""
         inverse = np.asarray(context.keys(batch).inverse, dtype=np.int64)
         kept = self._joined(batch, context, inverse, adds=True)
         codes = self._codes("on_rows", self.on_rows(batch, context), batch.num_rows)
@@ -88,7 +88,7 @@ class WindowTrigger(KeyedProcess):
             yield with_times(made, int64_column(made, WINDOW_END) - 1, now_us)
 
     def on_timers(self, batch: pa.RecordBatch, context: KeyContext, /) -> Iterator[pa.RecordBatch]:
-        """See :class:`KeyedProcess`; override :meth:`on_event_time` and :meth:`on_processing_time`."""
+        """Tell the windows that :meth:`on_event_time` or :meth:`on_processing_time` names; override those."""
         by_clock = context.timers.is_processing
         name = "on_processing_time" if by_clock else "on_event_time"
         codes = self._codes(name, getattr(self, name)(batch, context), batch.num_rows)
@@ -159,7 +159,7 @@ def made_trigger(factory: Callable[[], Any], windows: KeptRows) -> WindowTrigger
 
 
 def check_trigger(step: str | None, factory: Any) -> None:
-    """See that a factory makes triggers.
+    """Check that a factory makes triggers.
 
     Raises:
         GraphError: it does not.

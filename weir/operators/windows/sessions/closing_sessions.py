@@ -79,7 +79,7 @@ class _Pane:
         self._changed: np.ndarray | None = None
 
     def note_found(self, lasts_ms: np.ndarray, keys: weir_keys.KeyColumn) -> None:
-        """These entries have changed, and have these last times now."""
+        """Note that these entries have changed, and have these last times now."""
         self._found.append(_Found(lasts_ms, keys))
 
     def note_changed(self, hashes: np.ndarray) -> None:
@@ -89,7 +89,7 @@ class _Pane:
         self._changed[hashes & _CHANGED_MASK] = True
 
     def may_have_changed(self, hashes: np.ndarray) -> np.ndarray:
-        """Of which of these keys the table has to be asked; bool."""
+        """Return which of these keys the table has to be asked for; bool."""
         if self._changed is None:
             return np.zeros(len(hashes), dtype=np.bool_)
         changed: np.ndarray = self._changed[hashes & _CHANGED_MASK]
@@ -132,7 +132,7 @@ class ClosingSessions:
         self.note_entries(self._table.entries_at(np.unique(slots)))
 
     def note_entries(self, entries: WindowEntries) -> None:
-        """These entries have changed, some of them perhaps of listed panes."""
+        """Note that these entries have changed, some of them perhaps of listed panes."""
         for end_ms, pane in self._panes.items():
             rows = np.flatnonzero((entries.ends_ms == end_ms) & pane.is_listed[entries.groups])
             if len(rows):
@@ -141,7 +141,7 @@ class ClosingSessions:
                 pane.note_changed(weir_keys.hash_keys(keys))
 
     def applies(self, until_ms: int) -> bool:
-        """Whether sessions can be closed up to this watermark one pane after the other."""
+        """Return whether sessions can be closed up to this watermark one pane after the other."""
         table = self._table
         if table.ownership != self._ownership:
             self.forget()

@@ -43,7 +43,7 @@ class EarlySessionOperator(SessionAggregateOperator):
         self._ownership = 0
 
     def due_ms(self) -> int:
-        """See :class:`SessionAggregateOperator`; also when to tell what is not complete."""
+        """Return when sessions are due, and when to tell what is not complete."""
         return min(super().due_ms(), self._times_told.due_ms(self._watermark_ms))
 
     def _make_folds(self) -> Folds:
@@ -124,7 +124,7 @@ class EarlySessionOperator(SessionAggregateOperator):
     # --- results ---
 
     def _made(self, windows: ToldWindows) -> Iterator[pa.RecordBatch]:
-        """See :class:`WindowAggregateOperator`; a discarding session whose rows were all told has no result."""
+        """Yield results; a discarding session whose rows were all told has none."""
         if self._discards:
             windows = windows.part(np.flatnonzero(self._told.has_more(windows.cells)))
         yield from super()._made(windows)

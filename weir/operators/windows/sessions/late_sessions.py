@@ -67,7 +67,7 @@ class LateSessionOperator(EarlySessionOperator):
     # --- rows come in ---
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | SideRows]:
-        """See :class:`WindowAggregateOperator`; also tells what late rows change."""
+        """Process a batch; also tell what late rows change."""
         for part in self._apart(batch):
             yield from super().process(part)
             if self._changed:
@@ -108,7 +108,7 @@ class LateSessionOperator(EarlySessionOperator):
             self._changed.append(self.table.entries_at(np.unique(closed)))
 
     def _told_until(self, groups: np.ndarray) -> np.ndarray:
-        """Of these key groups: sessions that end before this time have been told; int64."""
+        """Return the time before which ends of these key groups' sessions have been told; int64."""
         places_ms = self.table.places_ms[groups]
         told: np.ndarray = np.where(places_ms == NOTHING_MS, NOTHING_MS, places_ms + self._lateness_ms)
         return told
@@ -208,7 +208,7 @@ class LateSessionOperator(EarlySessionOperator):
         return due
 
     def _tell_again(self, entries: WindowEntries) -> Iterator[pa.RecordBatch]:
-        """Those sessions that are complete, of which all entries are given and late rows have come.
+        """Tell complete sessions of which all entries are given and late rows have come.
 
         Of changes also those that are open, and have become one of several that were told.
         """
@@ -311,6 +311,6 @@ class LateSessionOperator(EarlySessionOperator):
         self._closing.note_entries(entries)
 
     def _made(self, windows: ToldWindows) -> Iterator[pa.RecordBatch]:
-        """See :class:`EarlySessionOperator`; a session that is over was told before."""
+        """Yield results; a session that is over was told before."""
         if not self._is_silent:
             yield from super()._made(windows)

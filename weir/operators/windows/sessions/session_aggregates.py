@@ -83,7 +83,7 @@ class SessionAggregateOperator(WindowAggregateOperator):
         self._closing = ClosingSessions(self.table, self._folds, self._parts.texts, self._gap_ms)
 
     def made_due_ms(self, batch: pa.RecordBatch) -> np.ndarray | None:
-        """See :class:`WindowAggregateOperator`: the end of a session of each row alone."""
+        """Return the end of a session of each row alone."""
         ends_ms: np.ndarray = int64_column(batch, EVENT_TIME_COLUMN) + (self._gap_ms + self._lateness_ms + 1)
         return ends_ms
 
@@ -91,7 +91,7 @@ class SessionAggregateOperator(WindowAggregateOperator):
     _cuts_when_late = TimeCuts.LATE
 
     def due_ms(self) -> int:
-        """See :class:`WindowAggregateOperator`: the first end of a session."""
+        """Return the first end of a session."""
         is_new = self.table.has_new_groups or self.table.ownership != self._fired_ownership
         return WATERMARK_MIN_MS if is_new else min(self._due_ms + self._lateness_ms, NEVER_MS)
 
@@ -310,7 +310,7 @@ class Sessions:
         self.an_entry[self.number[chosen]] = chosen
 
     def change(self, complete: np.ndarray, gone_ms: int, *, empties: bool) -> _Change:
-        """Of entries that change, because those up to ``gone_ms`` are dropped, and others are over by their last row.
+        """Find entries that change, because those up to ``gone_ms`` are dropped, and others are over by their last row.
 
         Args:
             complete: by session: it fires.

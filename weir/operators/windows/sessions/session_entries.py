@@ -17,7 +17,7 @@ class SessionEntries:
     """Finds them in the table of one operator."""
 
     def __init__(self, table: WindowTable, time_cells: tuple[int, int], gap_ms: int) -> None:
-        """Of one operator.
+        """Make the entries of one operator.
 
         Args:
             table: has the entries.
@@ -28,7 +28,7 @@ class SessionEntries:
         self._first, self._last = time_cells
 
     def by_time(self, groups: np.ndarray) -> np.ndarray:
-        """Of entries of these groups, which may be over by their time alone; bool."""
+        """Return which groups' entries may be over by their time alone; bool."""
         by_time: np.ndarray = ~self._table.unmarked[groups]
         return by_time
 
@@ -38,11 +38,11 @@ class SessionEntries:
         return live_entries(entries, self._last, places_ms, self._gap_ms, self.by_time(entries.groups))
 
     def without_following(self, entries: WindowEntries) -> WindowEntries:
-        """Those entries whose session does not go on in the next pane."""
+        """Return the entries whose session does not go on in the next pane."""
         return entries.part(np.flatnonzero(~self.go_on(entries)))
 
     def go_on(self, entries: WindowEntries) -> np.ndarray:
-        """Of which entries the session goes on in the next pane; bool."""
+        """Return of which entries the session goes on in the next pane; bool."""
         goes_on = np.zeros(len(entries), dtype=np.bool_)
         for end_ms in np.unique(entries.ends_ms).tolist():
             rows = np.flatnonzero(entries.ends_ms == end_ms)
@@ -52,7 +52,7 @@ class SessionEntries:
         return goes_on
 
     def gathered(self, entries: WindowEntries) -> WindowEntries | None:
-        """All entries of the sessions that have these, of which there is one at least; None: none of them is live."""
+        """Return all entries of the sessions that have these (one at least); None: none of them is live."""
         firsts, _, position = weir_keys.distinct_keys(weir_keys.hash_keys(entries.keys), entries.keys)
         keys = weir_keys.select_keys(entries.keys, firsts)
         near = self._near(entries, keys, position)
@@ -71,7 +71,7 @@ class SessionEntries:
     def _near(
         self, entries: WindowEntries, keys: weir_keys.KeyColumn, position: np.ndarray
     ) -> WindowEntries | None:
-        """As :meth:`gathered`, in one read of all panes around; None: there are too many, or a session goes beyond."""
+        """Gather entries in one read of all panes around; None: there are too many, or a session goes beyond."""
         gap_ms, count = self._gap_ms, len(keys)
         start_ms = int(entries.ends_ms.min()) - _PANES_AROUND * gap_ms
         panes = (int(entries.ends_ms.max()) - start_ms) // gap_ms + 1 + _PANES_AROUND

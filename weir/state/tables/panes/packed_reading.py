@@ -57,7 +57,7 @@ def scan_entries(
 def _merged(
     packed: Iterator[tuple[bytes, bytes]], own: Iterator[tuple[bytes, bytes]], reverse: bool
 ) -> Iterator[tuple[bytes, bytes]]:
-    """Both in one order; of equal keys the entry of its own counts."""
+    """Yield both in one order; of equal keys the entry of its own counts."""
     below, above = next(packed, None), next(own, None)
     while below is not None and above is not None:
         if below[0] == above[0]:
