@@ -97,7 +97,7 @@ def chunk_key(entry_key: bytes, number: int) -> bytes:
 
 
 def rows_of_entry(entry: bytes, chunks: Mapping[int, bytes]) -> bytes:
-    """All rows of an entry of any version, those of its chunks first, for whoever only reads.
+    """Return all rows of an entry of any version, those of its chunks first, for whoever only reads.
 
     Args:
         entry: as stored.
