@@ -1,11 +1,13 @@
 """Brokers whose disks are full: they refuse clearly, lose nothing acknowledged, and go on once there is room."""
 
+import itertools
+
 import pytest
 
 import weir.log
 from experiments.log_check import check_history, stored_ids
 from experiments.log_cluster import LogCluster
-from experiments.log_load import Load
+from experiments.log_load import IDS_OF_A_PRODUCER, Load
 from experiments.small_disk import NoSmallDiskError, SmallDisk
 from tests.log_broker.waiting import wait_for
 from weir.errors import WeirError
@@ -45,9 +47,13 @@ def test_full_disks_refuse_clearly_and_heal(tmp_path, disks):
         for disk in disks.values():
             disk.fill()
 
+        # Each is another producer, of whose records some may be written: they are none of those before them.
+        producers = itertools.count(2)
+
         def is_refused_clearly():
+            first = next(producers) * IDS_OF_A_PRODUCER
             with weir.log.Producer(cluster.addresses, topic="wal", delivery_timeout_s=2) as producer:
-                ticket = producer.send_many(range(10), [bytes(500_000)] * 10)
+                ticket = producer.send_many(range(first, first + 10), [bytes(500_000)] * 10)
                 with pytest.raises(WeirError) as raised:
                     ticket.result()
             return "No space left on device; make room there" in str(raised.value)
