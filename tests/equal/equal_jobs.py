@@ -18,7 +18,9 @@ def read_at_once(source, lines):
     return lines
 
 
-def flow_of(directory, names, parallelism, end=collect, read=read_at_once, puts_aside=False):
+def flow_of(
+    directory, names, parallelism, end=collect, read=read_at_once, puts_aside=False, max_parallelism=16
+):
     """A dataflow with these jobs, and how each of its outputs is compared.
 
     Args:
@@ -28,8 +30,9 @@ def flow_of(directory, names, parallelism, end=collect, read=read_at_once, puts_
         end: ``end(output, stream)`` ends an output.
         read: ``read(source, lines)`` is what is read instead of the lines of a source.
         puts_aside: rows at which a function raises are put aside; else it does not get them.
+        max_parallelism: of the dataflow.
     """
-    flow = weir.Dataflow("equal", max_parallelism=16)
+    flow = weir.Dataflow("equal", max_parallelism=max_parallelism)
 
     def source(name):
         schema, bound = SOURCES[name]

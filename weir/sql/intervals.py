@@ -19,6 +19,9 @@ _UNITS_MS = {
     "WEEK": 604_800_000,
 }
 _MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
+_MONTH_MS = 30 * 86_400_000
+#: Times have years of four digits.
+_LONGEST_MS = 10_000 * 366 * 86_400_000
 _SHORT = {
     "MS": "MILLISECOND",
     "S": "SECOND",
@@ -90,4 +93,7 @@ def interval_parts(node: exp.Interval) -> tuple[int, str]:
     if unit not in _UNITS_MS and unit not in _MONTHS:
         known = ", ".join([*_UNITS_MS, *_MONTHS])
         raise Unplaced(f"INTERVAL has no unit {unit}; there are {known}", node)
-    return int(text), unit
+    count = int(text)
+    if abs(count) * _UNITS_MS.get(unit, _MONTH_MS * _MONTHS.get(unit, 0)) > _LONGEST_MS:
+        raise Unplaced(f"INTERVAL {text!r} {unit} is longer than 10,000 years", node)
+    return count, unit
