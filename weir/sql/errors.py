@@ -11,6 +11,8 @@ from weir.errors import GraphError, WeirError
 
 #: Characters of a message, at most.
 _MESSAGE_MAX = 1_000
+#: Where a function has the name that the text calls it.
+NAME = "name"
 
 
 class SqlError(GraphError):
@@ -89,6 +91,16 @@ def at(node: exp.Expr | int | None) -> Iterator[None]:
         raise
     except WeirError as error:
         raise Unplaced(str(error), node) from error
+
+
+def name_of(node: exp.Expr) -> str:
+    """What the text calls a function: sqlglot has one name for those that are alike."""
+    if isinstance(node, exp.Anonymous):
+        return str(node.this).upper()
+    if isinstance(node, exp.GroupConcat):
+        return "STRING_AGG"
+    known = node.meta.get(NAME) or (node.sql_name() if isinstance(node, exp.Func) else type(node).__name__)
+    return str(known).upper()
 
 
 def start_of(node: exp.Expr) -> int | None:

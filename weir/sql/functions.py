@@ -13,7 +13,7 @@ from sqlglot import exp
 
 from weir.spelling import did_you_mean
 from weir.sql import strings
-from weir.sql.errors import Unplaced
+from weir.sql.errors import NAME, Unplaced, name_of
 from weir.sql.types import Typed, as_type, computed, constant, type_words
 
 ValueOf = Callable[[exp.Expr], Typed]
@@ -38,6 +38,11 @@ _ABSENT = {
     "UNNEST": "use stream.explode in Python",
     "EXPLODE": "use stream.explode in Python",
 }
+#: Functions that are read elsewhere, and may have been meant.
+_OTHERS = (
+    *("COUNT", "SUM", "AVG", "MIN", "MAX", "APPROX_QUANTILE", "MEDIAN", "LAG", "ROW_NUMBER", "RANK"),
+    *("COALESCE", "NULLIF", "GREATEST", "LEAST", "EXTRACT", "DATE_TRUNC", "DATE_FORMAT", "TRIM", "CONCAT", "POSITION"),
+)
 
 
 @dataclass(frozen=True)
@@ -106,12 +111,13 @@ def call(node: exp.Expr, value_of: ValueOf) -> Typed:
 
 def _refuse(node: exp.Expr, name: str) -> NoReturn:
     """Refuse a function, or another sign, by what the text calls it."""
-    if name in _ABSENT:
-        raise Unplaced(f"{name} is not there, {_ABSENT[name]}", node)
-    told = re.match(r"\w+(?=\()", text := node.sql())
-    if told is None or not isinstance(node, exp.Func):
-        raise Unplaced(f"{text[:60]} is not there; CREATE FUNCTION names a function of Python", node)
-    raise Unplaced(f"there is no function {told[0].upper()}{did_you_mean(told[0].upper(), FUNCTIONS)}", node)
+    called = name_of(node)
+    for each in (called, name):
+        if each in _ABSENT:
+            raise Unplaced(f"{called} is not there, {_ABSENT[each]}", node)
+    if not isinstance(node, exp.Anonymous) and NAME not in node.meta:
+        raise Unplaced(f"{node.sql()[:60]} is not there; CREATE FUNCTION names a function of Python", node)
+    raise Unplaced(f"there is no function {called}{did_you_mean(called, [*FUNCTIONS, *_OTHERS])}", node)
 
 
 def _moment(value: Typed) -> pl.Expr:

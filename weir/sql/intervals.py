@@ -7,6 +7,7 @@ import re
 import polars as pl
 from sqlglot import exp
 
+from weir.spelling import did_you_mean
 from weir.sql.errors import Unplaced
 from weir.sql.types import Typed, computed, type_words
 
@@ -91,8 +92,7 @@ def interval_parts(node: exp.Interval) -> tuple[int, str]:
     if not re.fullmatch(r"[+-]?\d{1,12}", text):
         raise Unplaced(f"INTERVAL {text!r} is no whole number of {unit or 'units'}", node)
     if unit not in _UNITS_MS and unit not in _MONTHS:
-        known = ", ".join([*_UNITS_MS, *_MONTHS])
-        raise Unplaced(f"INTERVAL has no unit {unit}; there are {known}", node)
+        raise Unplaced(f"INTERVAL has no unit {unit}{did_you_mean(unit, [*_UNITS_MS, *_MONTHS])}", node)
     count = int(text)
     if abs(count) * _UNITS_MS.get(unit, _MONTH_MS * _MONTHS.get(unit, 0)) > _LONGEST_MS:
         raise Unplaced(f"INTERVAL {text!r} {unit} is longer than 10,000 years", node)

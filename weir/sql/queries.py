@@ -79,6 +79,8 @@ def _with_views(node: exp.Expr, context: Context) -> Context:
 def _select(node: exp.Select, context: Context) -> Relation:
     if node.args.get("from_") is None and node.args.get("from") is None:
         raise Unplaced("FROM is missing: a query reads a stream", node)
+    if not node.expressions:
+        raise Unplaced("SELECT names no columns; write SELECT * or SELECT who, price", node)
     relation, left = from_clause(node, context)
     relation, scope = with_calls(relation, scope_of(relation), left, context)
     relation = _filtered(relation, left, node, context, scope.known)
@@ -203,6 +205,8 @@ def _groups(node: exp.Select, items: list[tuple[str, exp.Expr | Column]], scope:
             raise Unplaced(
                 f"{key.upper().replace('_', ' ')} is not there; write UNION ALL of several GROUP BY", group
             )
+    if not group.expressions:
+        raise Unplaced("GROUP BY names nothing; leave it out, or write GROUP BY who", group)
     values = {name.lower(): value for name, value in items}
     found = []
     for each in group.expressions:

@@ -18,8 +18,11 @@ from weir.specs.window_kinds import Window
 from weir.specs.windows import WINDOW_BOUNDS
 from weir.spelling import did_you_mean
 from weir.sql.errors import Unplaced, start_of
+from weir.sql.syntax import in_place_of, meant
 from weir.sql.types import Role, Typed, column
 
+#: Words that may follow a table.
+_AFTER_TABLES = ("LEFT", "RIGHT", "FULL", "INNER", "CROSS", "SEMI", "ANTI", "WHERE", "GROUP", "HAVING", "UNION")
 #: An expression has at most so many nodes for each character of its text.
 _NODES_OF_CHARACTER = 4
 
@@ -236,12 +239,19 @@ class Scope:
                 node,
             )
         if table and table.lower() not in {each.lower() for each in self.sources}:
-            raise Unplaced(f"there is no table {table!r} in FROM{did_you_mean(table, self.sources)}", node)
+            # A word that is spelled wrong is read as the alias of the table before it.
+            wrong = [(each, meant(each, _AFTER_TABLES)) for each in self.sources]
+            near = next((in_place_of(each, near) for each, near in wrong if near), "")
+            raise Unplaced(
+                f"there is no table {table!r} in FROM{near or did_you_mean(table, self.sources)}", node
+            )
         known = [each.name for each in self.columns if not table or each.source.lower() == table.lower()]
         whose = f" of {table!r}" if table else ""
-        raise Unplaced(
-            f"there is no column {node.name!r}{whose}{did_you_mean(node.name, dict.fromkeys(known))}", node
-        )
+        near = did_you_mean(node.name, dict.fromkeys(known))
+        if "did you mean" not in near and not table:
+            # A word of SQL that is spelled wrong is read as a column.
+            near = meant(node.name, ("DISTINCT", "CASE", "EXISTS", "NULL", "TRUE", "FALSE")) or near
+        raise Unplaced(f"there is no column {node.name!r}{whose}{near}", node)
 
 
 def values_of(relation: Relation, node: exp.Expr) -> list[tuple[str, Typed]]:

@@ -14,6 +14,7 @@ from weir.sql.functions import call
 from weir.sql.intervals import shifted
 from weir.sql.patterns import like
 from weir.sql.relations import Scope
+from weir.sql.syntax import meant
 from weir.sql.types import Typed, as_type, common_type, computed, constant, type_words
 
 _COMPARISONS: dict[type[exp.Expr], Callable[[pl.Expr, pl.Expr], pl.Expr]] = {
@@ -122,6 +123,8 @@ def _other(node: exp.Expr, scope: Scope) -> Typed:
         return computed(_extreme(parts, dtype, is_greatest=isinstance(node, exp.Greatest)), dtype)
     if isinstance(node, (exp.Window, exp.AggFunc, exp.Filter, exp.WithinGroup)):
         raise Unplaced(f"{short(node)} is not possible here; aggregates belong into SELECT and HAVING", node)
+    if isinstance(node, (exp.All, exp.Any)):
+        raise Unplaced(f"{node.key.upper()} (SELECT ...) is not there; write EXISTS, or join with MAX or MIN", node)
     if isinstance(node, (exp.Subquery, exp.Select, exp.Exists)):
         raise Unplaced(
             "a query as a value is not there; join with it instead (EXISTS and IN may stand in WHERE, joined with AND)",
@@ -294,7 +297,8 @@ def _is(node: exp.Is, scope: Scope) -> Typed:
         return computed(condition(node.this, scope, "IS").expr.eq_missing(pl.lit(bool(other.this))), BOOLEAN)
     if isinstance(other, exp.Not) and isinstance(other.this, exp.Null):
         return computed(value.expr.is_not_null(), BOOLEAN)
-    raise Unplaced("IS takes NULL, TRUE, FALSE and DISTINCT FROM", node)
+    near = meant(other.name, ("NULL", "TRUE", "FALSE")) if isinstance(other, exp.Column) else ""
+    raise Unplaced(f"IS takes NULL, TRUE, FALSE and DISTINCT FROM{near}", node)
 
 
 def _in(node: exp.In, scope: Scope) -> Typed:

@@ -145,6 +145,10 @@ def _joined(
                 later.append(each)
     match = match_of(conditions, scope, other)
     if version is not None:
+        if how not in ("inner", "left"):
+            raise Unplaced(
+                f"a {how} join FOR SYSTEM_TIME AS OF is not there; there are JOIN and LEFT JOIN", node
+            )
         _check_version(version, scope)
         if match.rest or match.lower_ms is not None or match.upper_ms is not None:
             raise Unplaced("a join FOR SYSTEM_TIME AS OF takes equalities only", node)
