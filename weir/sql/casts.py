@@ -84,7 +84,10 @@ def _of_text(expr: pl.Expr, dtype: pl.DataType, *, is_strict: bool) -> pl.Expr |
     text = expr.str.strip_chars(" ")
     if isinstance(dtype, pl.Boolean):
         low = text.str.to_lowercase()
-        is_true, is_false = low.is_in(["true", "t", "1", "yes", "y"]), low.is_in(["false", "f", "0", "no", "n"])
+        is_true, is_false = (
+            low.is_in(["true", "t", "1", "yes", "y"]),
+            low.is_in(["false", "f", "0", "no", "n"]),
+        )
         # A text that is none has no number either, so that a strict cast raises for it.
         other = pl.when(~(is_true | is_false)).then(text).cast(pl.Int64, strict=is_strict)
         known = pl.when(is_true).then(True).when(is_false).then(False)

@@ -41,7 +41,18 @@ _ABSENT = {
 #: Functions that are read elsewhere, and may have been meant.
 _OTHERS = (
     *("COUNT", "SUM", "AVG", "MIN", "MAX", "APPROX_QUANTILE", "MEDIAN", "LAG", "ROW_NUMBER", "RANK"),
-    *("COALESCE", "NULLIF", "GREATEST", "LEAST", "EXTRACT", "DATE_TRUNC", "DATE_FORMAT", "TRIM", "CONCAT", "POSITION"),
+    *(
+        "COALESCE",
+        "NULLIF",
+        "GREATEST",
+        "LEAST",
+        "EXTRACT",
+        "DATE_TRUNC",
+        "DATE_FORMAT",
+        "TRIM",
+        "CONCAT",
+        "POSITION",
+    ),
 )
 
 

@@ -32,8 +32,8 @@ def rank_of(node: exp.Window, scope: Scope) -> Rank:
     name = name_of(function)
     if not isinstance(function, exp.RowNumber) and name != "RANK":
         near = meant(name, ("ROW_NUMBER", "RANK", "LAG", "COUNT", "SUM", "AVG", "MIN", "MAX")) or (
-            "; there are ROW_NUMBER and RANK with a bound (WHERE place <= 3), LAG, and COUNT, SUM, AVG, MIN and MAX over "
-            "rows before"
+            "; there are ROW_NUMBER and RANK with a bound (WHERE place <= 3), LAG, and COUNT, SUM, AVG, MIN and MAX "
+            "over rows before"
         )
         raise Unplaced(f"{name}() OVER is not there{near}", node)
     order = node.args.get("order")

@@ -22,7 +22,19 @@ from weir.sql.syntax import in_place_of, meant
 from weir.sql.types import Role, Typed, column
 
 #: Words that may follow a table.
-_AFTER_TABLES = ("LEFT", "RIGHT", "FULL", "INNER", "CROSS", "SEMI", "ANTI", "WHERE", "GROUP", "HAVING", "UNION")
+_AFTER_TABLES = (
+    "LEFT",
+    "RIGHT",
+    "FULL",
+    "INNER",
+    "CROSS",
+    "SEMI",
+    "ANTI",
+    "WHERE",
+    "GROUP",
+    "HAVING",
+    "UNION",
+)
 #: An expression has at most so many nodes for each character of its text.
 _NODES_OF_CHARACTER = 4
 
@@ -132,6 +144,17 @@ def relation_of(stream: Stream, times: Iterable[str] = ()) -> Relation:
             if name != CHANGE_COLUMN
         ),
     )
+
+
+def columns_read(relation: Relation) -> frozenset[str]:
+    """Columns of the stream of which the columns of a relation are made."""
+    values = [each.value for each in relation.columns if each.value is not None]
+    values += relation.windowed.bounds or () if relation.windowed is not None else ()
+    for each in relation.columns:
+        if each.rank is not None:
+            values += [*each.rank.partition, *(value for value, *_ in each.rank.order)]
+    roots = {root for value in values for root in value.expr.meta.root_names()}
+    return frozenset(roots & set(relation.stream.schema.names))
 
 
 def polars_types(schema: pa.Schema) -> dict[str, pl.DataType]:

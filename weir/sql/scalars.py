@@ -124,7 +124,9 @@ def _other(node: exp.Expr, scope: Scope) -> Typed:
     if isinstance(node, (exp.Window, exp.AggFunc, exp.Filter, exp.WithinGroup)):
         raise Unplaced(f"{short(node)} is not possible here; aggregates belong into SELECT and HAVING", node)
     if isinstance(node, (exp.All, exp.Any)):
-        raise Unplaced(f"{node.key.upper()} (SELECT ...) is not there; write EXISTS, or join with MAX or MIN", node)
+        raise Unplaced(
+            f"{node.key.upper()} (SELECT ...) is not there; write EXISTS, or join with MAX or MIN", node
+        )
     if isinstance(node, (exp.Subquery, exp.Select, exp.Exists)):
         raise Unplaced(
             "a query as a value is not there; join with it instead (EXISTS and IN may stand in WHERE, joined with AND)",
@@ -203,7 +205,8 @@ def _balanced(parts: list[pl.Expr], *, is_and: bool) -> pl.Expr:
     while len(parts) > 1:
         pairs = [parts[start : start + 2] for start in range(0, len(parts), 2)]
         parts = [
-            pair[0] if len(pair) == 1 else pair[0] & pair[1] if is_and else pair[0] | pair[1] for pair in pairs
+            pair[0] if len(pair) == 1 else pair[0] & pair[1] if is_and else pair[0] | pair[1]
+            for pair in pairs
         ]
     return parts[0]
 
@@ -278,8 +281,8 @@ def _of_integers(node: exp.Expr, left: pl.Expr, other: Typed) -> Typed:
 def _check_number(value: Typed, node: exp.Expr) -> None:
     if value.dtype.is_temporal():
         raise Unplaced(
-            f"{short(node)} needs numbers, and one of them is {type_words(value.dtype)}; take EPOCH_MS(...) of times, or "
-            "add an INTERVAL",
+            f"{short(node)} needs numbers, and one of them is {type_words(value.dtype)}; take EPOCH_MS(...) of times, "
+            "or add an INTERVAL",
             node,
         )
     if not value.is_number and not value.is_null:

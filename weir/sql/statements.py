@@ -105,7 +105,11 @@ class _Reader:
 
     def words_after(self, word: str) -> list[str]:
         """The word after the next one, if that is this."""
-        return [each.text.upper() for each in self.tokens[self.at + 1 : self.at + 2]] if self.word == word else []
+        return (
+            [each.text.upper() for each in self.tokens[self.at + 1 : self.at + 2]]
+            if self.word == word
+            else []
+        )
 
     def take(self, *words: str) -> bool:
         for number, word in enumerate(words):
@@ -171,7 +175,8 @@ def statement_of(tokens: Sequence[Token], text: str) -> Statement:
         name, start = reader.name("a sink")
         if reader.word == "(" and reader.words_after("(")[:1] not in (["SELECT"], ["WITH"], ["("]):
             raise Unplaced(
-                "INSERT INTO takes no list of columns; SELECT names them, with AS where they are others", reader.start
+                "INSERT INTO takes no list of columns; SELECT names them, with AS where they are others",
+                reader.start,
             )
         return _with_query(Statement("INSERT", name, start), reader)
     if not reader.take("CREATE"):

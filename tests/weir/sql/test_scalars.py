@@ -21,10 +21,16 @@ ROWS = pl.DataFrame(
         "i": pl.Series([-128, 1, None, 0, 127, 5, 2], dtype=pl.Int8),
         "d": [1.5, -2.5, None, float("nan"), float("inf"), -0.0, 2.0],
         "big": [-(1 << 63), (1 << 63) - 1, None, (1 << 53) + 1, -(1 << 53) - 1, 7, 8],
-        "day": [dt.date(2020, 1, 31), dt.date(1969, 12, 31), None, dt.date(2020, 2, 29), *[dt.date(1900, 1, 1)] * 3],
-        "m": pl.Series([Decimal("1.25"), Decimal("-1.25"), None, Decimal("99.99"), *[Decimal("0.05")] * 3]).cast(
-            pl.Decimal(10, 2)
-        ),
+        "day": [
+            dt.date(2020, 1, 31),
+            dt.date(1969, 12, 31),
+            None,
+            dt.date(2020, 2, 29),
+            *[dt.date(1900, 1, 1)] * 3,
+        ],
+        "m": pl.Series(
+            [Decimal("1.25"), Decimal("-1.25"), None, Decimal("99.99"), *[Decimal("0.05")] * 3]
+        ).cast(pl.Decimal(10, 2)),
         "b": [True, False, None, True, False, True, None],
         # A number where n is none.
         "q": ["x", "x", "7", "x", None, "x", "x"],
