@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from polars.exceptions import PanicException
 from sqlglot import exp
 
 from weir.errors import GraphError, WeirError
 
 #: Characters of a message, at most.
 _MESSAGE_MAX = 1_000
+#: What a message has in it that nobody has foreseen.
+OWN_FAULT = "a fault of Weir's own; please report it"
 #: Where a function has the name that the text calls it.
 NAME = "name"
 
@@ -76,6 +79,10 @@ class Place:
             raise self.error("expressions are nested too deeply; divide them among views", start) from error
         except WeirError as error:
             raise self.error(str(error), start) from error
+        except (Exception, PanicException) as error:
+            # A fault of Weir or of a library: whoever writes SQL sees a line with its place all the same.
+            told = f"{type(error).__name__}: {error}"
+            raise self.error(f"this cannot be read, by {OWN_FAULT} ({told})", start) from error
 
 
 @contextmanager

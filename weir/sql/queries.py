@@ -156,7 +156,11 @@ def _items(node: exp.Select, scope: Scope) -> Iterable[tuple[str, exp.Expr | Col
     for number, item in enumerate(node.expressions, start=1):
         if isinstance(item, exp.Star) or (isinstance(item, exp.Column) and isinstance(item.this, exp.Star)):
             source = "" if isinstance(item, exp.Star) else item.table
-            found = [each for each in scope.columns if not source or each.source.lower() == source.lower()]
+            found = [
+                each
+                for each in scope.columns
+                if (each.source.lower() == source.lower() if source else not each.is_merged)
+            ]
             if not found:
                 raise Unplaced(f"there is no table {source!r} in FROM", item)
             star = item if isinstance(item, exp.Star) else item.this
@@ -270,9 +274,15 @@ def _qualified(made: Relation, node: exp.Select, scope: Scope, context: Context)
         if window is tree:
             raise Unplaced("QUALIFY needs a bound, such as <= 3", window)
         window.replace(exp.column(name))
+    # Columns that SELECT leaves out may stand there, too.
+    here = Scope(tuple(columns))
+    named = [each for each in tree.find_all(exp.Column) if scope.has(each) and not here.has(each)]
+    others = {(found.name, found.source): found for found in map(scope.find, named)}
+    columns += others.values()
     names = {each.name for each in made.columns}
     found = _filtered(replace(made, columns=tuple(columns)), conjuncts(tree), node, context)
-    return replace(found, columns=tuple(each for each in found.columns if each.name in names))
+    kept = (each for each in found.columns if each.name in names and (each.name, each.source) not in others)
+    return replace(found, columns=tuple(kept))
 
 
 def _union(node: exp.SetOperation, context: Context) -> Relation:

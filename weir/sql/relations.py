@@ -61,12 +61,14 @@ class Column:
         value: what it is over the stream; None: it has no value yet, see ``rank`` and :class:`Windowed`.
         source: the alias of what it comes from in FROM.
         rank: the place that it is, if its bound is still to come.
+        is_merged: USING has made one column of it and of that of the other side: it is found by its source alone.
     """
 
     name: str
     value: Typed | None
     source: str = ""
     rank: Rank | None = None
+    is_merged: bool = False
 
 
 @dataclass(frozen=True)
@@ -250,7 +252,7 @@ class Scope:
             each
             for each in self.columns
             if (each.name == name if quoted else each.name.lower() == name.lower())
-            and (not table or each.source.lower() == table.lower())
+            and (each.source.lower() == table.lower() if table else not each.is_merged)
         ]
         exact = [each for each in found if each.name == name]
         return exact or found

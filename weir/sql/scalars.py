@@ -9,13 +9,14 @@ import polars as pl
 from sqlglot import exp
 
 from weir.sql import casts
-from weir.sql.errors import Unplaced
+from weir.sql.errors import Unplaced, name_of
 from weir.sql.functions import call
 from weir.sql.intervals import shifted
 from weir.sql.patterns import like
 from weir.sql.relations import Scope
 from weir.sql.syntax import meant
 from weir.sql.types import Typed, as_type, common_type, computed, constant, type_words
+from weir.sql.zones import at_zone, zone_of
 
 _COMPARISONS: dict[type[exp.Expr], Callable[[pl.Expr, pl.Expr], pl.Expr]] = {
     exp.EQ: lambda one, other: one == other,
@@ -121,7 +122,16 @@ def _other(node: exp.Expr, scope: Scope) -> Typed:
         dtype = common_type(values, node)
         parts = [as_type(each, dtype).expr for each in values]
         return computed(_extreme(parts, dtype, is_greatest=isinstance(node, exp.Greatest)), dtype)
-    if isinstance(node, (exp.Window, exp.AggFunc, exp.Filter, exp.WithinGroup)):
+    if isinstance(node, exp.Window):
+        raise Unplaced(
+            f"{name_of(node.this)}() OVER belongs into SELECT; bound it in a query around it, or with QUALIFY",
+            node,
+        )
+    if isinstance(node, (exp.Placeholder, exp.Parameter)):
+        raise Unplaced(f"{node.sql()} is no value; a text has no parameters", node)
+    if isinstance(node, exp.AtTimeZone):
+        return at_zone(scalar(node.this, scope), zone_of(node.args.get("zone"), node), node)
+    if isinstance(node, (exp.AggFunc, exp.Filter, exp.WithinGroup)):
         raise Unplaced(f"{short(node)} is not possible here; aggregates belong into SELECT and HAVING", node)
     if isinstance(node, (exp.All, exp.Any)):
         raise Unplaced(

@@ -11,6 +11,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from weir.spelling import did_you_mean
 from weir.sql.errors import NAME, Place, Unplaced
+from weir.sql.parts import check_parts
 from weir.sql.syntax import refusal
 from weir.sql.types import no_type
 
@@ -76,9 +77,13 @@ def parse_query(tokens: Sequence[Token], text: str) -> exp.Expr:
             f"expected a query, SELECT ..., not {tokens[0].text!r}{did_you_mean(first, _BEGINNINGS)}",
             tokens[0].start,
         )
+    for token in tokens:
+        if token.token_type is TokenType.VAR and token.text.upper() == "MATCH_RECOGNIZE":
+            raise Unplaced("MATCH_RECOGNIZE is not there; use a weir.KeyedProcess in Python", token.start)
     parsed = _parsed(_standard_windows(tokens), text, None)
     if not isinstance(parsed, exp.Query):
         raise Unplaced(f"expected a query, SELECT ..., and not {first_words(tokens)}", tokens[0].start)
+    check_parts(parsed)
     return parsed
 
 
