@@ -1,11 +1,13 @@
 """All jobs of this folder, of which each says the same in ``weir.run``, in ``weir.testing`` and on real processes."""
 
 import weir
-from tests.equal import change_jobs, join_jobs, process_jobs, row_jobs, window_jobs
+from tests.equal import change_jobs, join_jobs, process_jobs, row_jobs, sql_jobs, window_jobs
 from tests.equal.equal_rows import SOURCES
 from tests.equal.job_form import Streams
 
-JOBS = window_jobs.JOBS | join_jobs.JOBS | process_jobs.JOBS | change_jobs.JOBS | row_jobs.JOBS
+JOBS = (
+    window_jobs.JOBS | join_jobs.JOBS | process_jobs.JOBS | change_jobs.JOBS | row_jobs.JOBS | sql_jobs.JOBS
+)
 
 
 def collect(output, stream):

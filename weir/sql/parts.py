@@ -13,8 +13,33 @@ from weir.sql.errors import Unplaced
 
 #: Parts that queries read, or refuse themselves with the nearest thing that is there.
 _OF_QUERIES = frozenset(
-    "with_ expressions distinct from_ joins where group having qualify order limit offset laterals pivots connect match "
-    "sample into sort cluster distribute windows this expression by_name alias".split()
+    {
+        *(
+            "this",
+            "expression",
+            "by_name",
+            "alias",
+            "with_",
+            "expressions",
+            "distinct",
+            "into",
+            "from_",
+            "joins",
+        ),
+        *(
+            "laterals",
+            "pivots",
+            "sample",
+            "match",
+            "connect",
+            "where",
+            "group",
+            "having",
+            "qualify",
+            "windows",
+        ),
+        *("order", "sort", "cluster", "distribute", "limit", "offset"),
+    }
 )
 _KNOWN: Mapping[type[exp.Expr], frozenset[str]] = {
     exp.Select: _OF_QUERIES,
