@@ -18,7 +18,7 @@ from tests.runners import record, runs
 from tests.runners.exclusions import BATCH, STREAMING, TRIGGERS
 from weir.errors import WeirError
 from weir.spark.refusals import REASONS
-from weir.spark.session import open_session
+from weir.spark.session import open_session, started_too_slowly
 
 PAGE = Path(__file__).parents[2] / "docs" / "runners.md"
 MODES = ("batch", "streaming")
@@ -155,7 +155,9 @@ def tell(todo, directories, different, keeps):
         if verdict(directories[mode], name, mode) is None:
             how = different(name, mode)
             said = f"different: {how}" if how else "equal"
-            if keeps:
+            if started_too_slowly(how):
+                said = "not compared: Spark's processes began too slowly"
+            elif keeps:
                 record.note(mode, name, not how)
         found[mode, said.partition(":")[0]] += 1
         print(f"{name} ({mode}, {time.monotonic() - began:.1f} s): {said}", flush=True)
