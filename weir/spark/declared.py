@@ -36,7 +36,9 @@ class DeclaredStep:
             from pyspark.serializers import CloudPickleSerializer
 
             assert self._opened is not None, "Spark calls init before"
-            self._step = CloudPickleSerializer().loads(self._packed)
+            # pyspark's classes are without annotations.
+            serializer: Any = CloudPickleSerializer
+            self._step = serializer().loads(self._packed)
             self._step.open(*self._opened)
         yield from self._step.handleInputRows(key, rows, timerValues)
 

@@ -81,7 +81,8 @@ def with_state(
     from pyspark.serializers import CloudPickleSerializer
 
     step = StatefulStep(TaskGraph(steps), upstream, tell)
-    made = _transformed(coming, DeclaredStep(step.state_names, CloudPickleSerializer().dumps(step)))
+    serializer: Any = CloudPickleSerializer  # without annotations in pyspark
+    made = _transformed(coming, DeclaredStep(step.state_names, serializer().dumps(step)))
     return map_in_arrow(made, Unpacking(node.name, steps.wire), ddl(with_mark_columns(steps.wire)))
 
 
