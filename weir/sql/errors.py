@@ -71,7 +71,7 @@ class Place:
         """
         try:
             yield
-        except SqlError:
+        except (SqlError, OSError):
             raise
         except Unplaced as error:
             raise self.error(error.message, start if error.start is None else error.start) from error

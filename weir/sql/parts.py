@@ -46,7 +46,7 @@ _KNOWN: Mapping[type[exp.Expr], frozenset[str]] = {
     exp.Union: _OF_QUERIES,
     exp.Except: _OF_QUERIES,
     exp.Intersect: _OF_QUERIES,
-    exp.Subquery: frozenset({"this", "alias"}),
+    exp.Subquery: frozenset({"this", "alias", "order", "limit", "offset"}),
     exp.Table: frozenset({"this", "alias", "db", "catalog", "pivots", "sample", "version"}),
     exp.TableAlias: frozenset({"this"}),
     exp.CTE: frozenset({"this", "alias", "materialized"}),
@@ -96,8 +96,6 @@ def check_parts(query: exp.Expr) -> None:
 def _refusal(node: exp.Expr, name: str, value: object) -> str:
     if isinstance(node, exp.TableAlias):
         return f"names of columns after {node.name!r} are not there; name them in the SELECT, with AS"
-    if isinstance(node, exp.Subquery) and name in ("order", "limit", "offset"):
-        return f"{name.upper()} after a query in parentheses is not there; write it within them"
     if isinstance(node, exp.SetOperation) and isinstance(value, str):
         return f"{value} {node.key.upper()} is not there; write UNION ALL"
     word = _WORDS.get(name, name.upper().strip("_"))

@@ -48,13 +48,13 @@ def compiled(node: exp.Expr, context: Context) -> Relation:
     Raises:
         Unplaced: something in it is not there, or wrong.
     """
-    if isinstance(node, exp.Subquery):
-        return compiled(node.this, context)
-    context = _with_views(node, context)
     for key, words in _ABSENT.items():
         part = node.args.get(key)
         if part:
             raise Unplaced(words, part[0] if isinstance(part, list) else part)
+    if isinstance(node, exp.Subquery):
+        return compiled(node.this, context)
+    context = _with_views(node, context)
     if isinstance(node, exp.SetOperation):
         return _union(node, context)
     if isinstance(node, exp.Select):

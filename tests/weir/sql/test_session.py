@@ -54,7 +54,7 @@ def test_what_is_declared_stays_and_may_be_declared_anew(directory):
 
 
 def test_a_limit_without_an_order_ends_early(directory):
-    (found,) = _frames("SELECT id FROM 'orders.parquet' LIMIT 2 OFFSET 1")
+    (found,) = _frames("(SELECT id FROM 'orders.parquet') LIMIT 2 OFFSET 1")
     assert found.height == 2
 
 

@@ -53,7 +53,7 @@ def _error(text: str) -> str:
             "a right join FOR SYSTEM_TIME AS OF is not there; there are JOIN and LEFT JOIN",
         ),
         # Each of these was passed over without a word.
-        ("(SELECT id FROM t) LIMIT 3", 26, "LIMIT after a query in parentheses is not there"),
+        ("(SELECT id FROM t) LIMIT 3", 26, "LIMIT is not there"),
         ("SELECT k FROM (SELECT k, id FROM t) AS s(id, k)", 40, "names of columns after 's' are not there"),
         ("SELECT id FROM t FOR UPDATE", 8, "FOR UPDATE is not there"),
         ("SELECT id FROM t FOR SYSTEM_TIME AS OF '2026-01-01'", 16, "is of a join"),
