@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, settings
 from experiments import processes
 from experiments.forked_processes import Forks
 from experiments.ports import SHARE_VARIABLE, free_port
+from experiments.spark_forking import DAEMON
 from services import cassandra, jars, kafka
 from tests.effort import cases
 from tests.memory_directory import make_memory_directory
@@ -262,8 +263,8 @@ class SharedSpark:
         from weir.spark.session import open_session
 
         if self._session is None:
-            few = {"spark.sql.shuffle.partitions": "2"}
-            opened = open_session("weir tests", "local[2]", short_run=True, conf=few)
+            conf = {"spark.sql.shuffle.partitions": "2", **DAEMON}
+            opened = open_session("weir tests", "local[2]", short_run=True, conf=conf)
             self._session = self._open.enter_context(opened)
         return self._session
 

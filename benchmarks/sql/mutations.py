@@ -6,6 +6,7 @@ import random
 import re
 
 from weir.errors import WeirError
+from weir.sql.errors import OWN_FAULT
 from weir.sql.program import build_program
 
 _WORDS = tuple(
@@ -101,6 +102,8 @@ def outcome(text: str) -> str:
     try:
         build_program("mutated.sql", text, "mutated").build()
     except WeirError as error:
+        if OWN_FAULT in str(error):
+            return f"a fault: {error}"
         return "error" if _PLACE.fullmatch(str(error)) else f"without a place: {error}"
     except BaseException as error:
         return f"traceback of {type(error).__name__}: {error}"

@@ -13,9 +13,10 @@ from typing import Any
 import grpc
 from google.protobuf.message_factory import GetMessageClass
 
-from experiments.cluster import Cluster, ClusterError
+from experiments.cluster import Cluster
 from experiments.fuzzing.inputs import damaged, fill, http_request
 from experiments.log_cluster import LogCluster
+from experiments.processes import ClusterError
 from task_manager.exchange.frames import SIZES
 from weir.questions.link import HEADER
 from weir.rpc import control_pb2, control_pb2_grpc, data_pb2, data_pb2_grpc, log_pb2, state_pb2

@@ -1,11 +1,13 @@
 """All jobs of this folder, of which each says the same in ``weir.run``, in ``weir.testing`` and on real processes."""
 
 import weir
-from tests.equal import change_jobs, join_jobs, process_jobs, row_jobs, window_jobs
+from tests.equal import change_jobs, join_jobs, process_jobs, row_jobs, sql_jobs, window_jobs
 from tests.equal.equal_rows import SOURCES
 from tests.equal.job_form import Streams
 
-JOBS = window_jobs.JOBS | join_jobs.JOBS | process_jobs.JOBS | change_jobs.JOBS | row_jobs.JOBS
+JOBS = (
+    window_jobs.JOBS | join_jobs.JOBS | process_jobs.JOBS | change_jobs.JOBS | row_jobs.JOBS | sql_jobs.JOBS
+)
 
 
 def collect(output, stream):
@@ -18,7 +20,9 @@ def read_at_once(source, lines):
     return lines
 
 
-def flow_of(directory, names, parallelism, end=collect, read=read_at_once, puts_aside=False):
+def flow_of(
+    directory, names, parallelism, end=collect, read=read_at_once, puts_aside=False, max_parallelism=16
+):
     """A dataflow with these jobs, and how each of its outputs is compared.
 
     Args:
@@ -28,8 +32,9 @@ def flow_of(directory, names, parallelism, end=collect, read=read_at_once, puts_
         end: ``end(output, stream)`` ends an output.
         read: ``read(source, lines)`` is what is read instead of the lines of a source.
         puts_aside: rows at which a function raises are put aside; else it does not get them.
+        max_parallelism: of the dataflow.
     """
-    flow = weir.Dataflow("equal", max_parallelism=16)
+    flow = weir.Dataflow("equal", max_parallelism=max_parallelism)
 
     def source(name):
         schema, bound = SOURCES[name]

@@ -7,16 +7,18 @@ Spark what ``--keep`` has noted, and nothing else.
 import argparse
 import sys
 import tempfile
+import time
 from collections import Counter
 from pathlib import Path
 
+from experiments.spark_forking import DAEMON
 from tests.equal.equal_jobs import JOBS
 from tests.equal.equal_runs import differences
 from tests.runners import record, runs
 from tests.runners.exclusions import BATCH, STREAMING, TRIGGERS
 from weir.errors import WeirError
 from weir.spark.refusals import REASONS
-from weir.spark.session import open_session
+from weir.spark.session import open_session, started_too_slowly
 
 PAGE = Path(__file__).parents[2] / "docs" / "runners.md"
 MODES = ("batch", "streaming")
@@ -125,9 +127,8 @@ def compare_all(place, todo, rows, keeps):
         runs.write_sorted(directory, rows)
         if mode == "streaming":
             runs.prepare_streams(directory)
-    with open_session(
-        "runners", "local[2]", short_run=True, conf={"spark.sql.shuffle.partitions": "2"}
-    ) as spark:
+    conf = {"spark.sql.shuffle.partitions": "2", **DAEMON}
+    with open_session("runners", "local[2]", short_run=True, conf=conf) as spark:
         return tell(
             todo, directories, lambda name, mode: compared(spark, directories[mode], name, mode), keeps
         )
@@ -148,17 +149,18 @@ def compare_triggers(place, todo, rows, keeps):
 
 def tell(todo, directories, different, keeps):
     """Compare jobs, and say what each is found to be; returns how many are different."""
-    found = Counter()
-    for mode, names in todo.items():
-        for name in names:
-            said = "not compared"
-            if verdict(directories[mode], name, mode) is None:
-                how = different(name, mode)
-                said = f"different: {how}" if how else "equal"
-                if keeps:
-                    record.note(mode, name, not how)
-            found[mode, said.partition(":")[0]] += 1
-            print(f"{name} ({mode}): {said}", flush=True)
+    found, listed = Counter(), [(mode, name) for mode, names in todo.items() for name in names]
+    for mode, name in listed:
+        began, said = time.monotonic(), "not compared"
+        if verdict(directories[mode], name, mode) is None:
+            how = different(name, mode)
+            said = f"different: {how}" if how else "equal"
+            if started_too_slowly(how):
+                said = "not compared: Spark's processes began too slowly"
+            elif keeps:
+                record.note(mode, name, not how)
+        found[mode, said.partition(":")[0]] += 1
+        print(f"{name} ({mode}, {time.monotonic() - began:.1f} s): {said}", flush=True)
     for (mode, said), count in sorted(found.items()):
         print(f"{mode}: {count} {said}")
     return sum(count for (_, said), count in found.items() if said == "different")

@@ -19,6 +19,8 @@ from weir.spark.translation import job_on_spark
 #: source with odd times are beyond the others.
 LAST_MS, ODD_LAST_MS, LAST_KEY = 10**10, 2**60 + 10**12, -7
 MOVED_MS = 10**6
+#: Of steps in a stream: each of them is a deployment of its own in each trigger, however few its rows are.
+KEY_GROUPS = 3
 
 
 def write_sorted(directory, rows):
@@ -104,7 +106,7 @@ def before_last(directory, name):
 
 def on_stream(spark, directory, name):
     """The same of a stream of Spark."""
-    flow, compare = flow_of(directory, name, late=False)
+    flow, compare = flow_of(directory, name, late=False, max_parallelism=KEY_GROUPS)
     found = {output: [] for output in compare}
 
     def take(step, table):
@@ -169,7 +171,7 @@ def in_parts_on_stream(spark, directory, name, parts, place):
     def read(source, lines):
         return replace(lines, path=str(place / "in" / source))
 
-    flow, compare = flow_of(directory, name, read=read)
+    flow, compare = flow_of(directory, name, read=read, max_parallelism=KEY_GROUPS)
     found = {output: [] for output in compare}
 
     def take(step, table):

@@ -8,10 +8,12 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pyarrow as pa
+from pyspark.serializers import CloudPickleSerializer
 
 from weir.rows.records import EVENT_TIME_COLUMN
 from weir.rows.side_outputs import output_id
 from weir.spark.bounds import bound_ms
+from weir.spark.declared import DeclaredStep
 from weir.spark.marks import MARK_COLUMN, OF_COLUMN, MarkedTask, Marking, apart
 from weir.spark.packed import GROUP, MARK_MS, ROWS, Packing, Unpacking, groups_of
 from weir.spark.stateful import StatefulStep
@@ -123,8 +125,9 @@ class Stream:
             def state(name, *_, group=group):
                 return self._kept.setdefault((node.name, group, name), Kept())
 
-            step.init(SimpleNamespace(getValueState=state, getMapState=state))
-            left = [row.asDict() for row in step.handleInputRows((group,), rows, None)]
+            declared = DeclaredStep(step.state_names, CloudPickleSerializer().dumps(step))
+            declared.init(SimpleNamespace(getValueState=state, getMapState=state))
+            left = [row.asDict() for row in declared.handleInputRows((group,), rows, None)]
             leaving = pa.RecordBatch.from_pylist(left, _LEAVING)
             yield from Unpacking(node.name, steps.wire)([leaving])
 

@@ -177,6 +177,11 @@ class Dataflow:
             graph = checked_graph(self.name, nodes, self.max_parallelism, open_ends=True)
         return replace(graph, renamed={now: then for now, then in self._renamed.items() if now in wanted})
 
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """The steps so far, in the order in which they were written; called by what reads what was built."""
+        return tuple(self._nodes.values())
+
     def node_of(self, step: str) -> Node:
         """The step of this name; called by what reads what was built."""
         return self._nodes[step]

@@ -79,6 +79,8 @@ class Node:
     side_outputs: tuple[SideOutput, ...] = ()
     #: Rows that come by key wait until all inputs have come as far (``weir.plan.rules.time_order``).
     orders_time: bool = False
+    #: Columns of its output that count as read, whoever reads it: what steps before it keep must not hang on that.
+    kept_columns: frozenset[str] = frozenset()
 
     def schema_of(self, output: str) -> pa.Schema:
         """User columns of a side output, or for an empty name of the node's own.

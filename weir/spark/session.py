@@ -146,7 +146,7 @@ def spark_failures() -> Iterator[None]:
         raise SparkFailedError(f"Spark failed: {innermost_cause(str(error))}") from error
 
 
-def started_too_slowly(error: Exception) -> bool:
+def started_too_slowly(error: object) -> bool:
     """Whether Spark gave up because a Python process of its own took more than ten seconds to begin.
 
     Spark has no setting for that time. A query that failed so has done nothing, and can be started again.

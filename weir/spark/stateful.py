@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from weir.errors import ConfigError
 from weir.spark.arrow_maps import map_in_arrow
+from weir.spark.declared import DeclaredStep
 from weir.spark.group_store import SparkMap, SparkStore
 from weir.spark.marks import with_mark_columns
 from weir.spark.packed import (
@@ -77,12 +78,16 @@ def with_state(
         packed = map_in_arrow(frame, packing, COMING)
         coming = packed if coming is None else coming.unionAll(packed)
     assert coming is not None, "it has an input"
-    made = _transformed(coming, StatefulStep(TaskGraph(steps), upstream, tell))
+    from pyspark.serializers import CloudPickleSerializer
+
+    step = StatefulStep(TaskGraph(steps), upstream, tell)
+    serializer: Any = CloudPickleSerializer  # without annotations in pyspark
+    made = _transformed(coming, DeclaredStep(step.state_names, serializer().dumps(step)))
     return map_in_arrow(made, Unpacking(node.name, steps.wire), ddl(with_mark_columns(steps.wire)))
 
 
 class StatefulStep:
-    """What Spark calls in tasks: a ``StatefulProcessor``, whose module is not imported without Spark.
+    """What a step does in tasks, which a :class:`weir.spark.declared.DeclaredStep` calls for Spark.
 
     Args:
         graph: the step.
@@ -95,12 +100,18 @@ class StatefulStep:
         self._position: Any = None
         self._states: dict[int, SparkMap] = {}
 
-    def init(self, handle: Any) -> None:
-        """Open the states; Spark calls this on the driver, too."""
-        self._position = handle.getValueState("position", "value STRING")
-        for name, number in self._graph.state_ids.items():
-            state = name.removeprefix(self._graph.steps.node.name).encode().hex()
-            self._states[number] = handle.getMapState(f"state_{state}", "key BINARY", "value BINARY")
+    @property
+    def state_names(self) -> dict[int, str]:
+        """What each of the step's states is called in Spark, by its number."""
+        own = self._graph.steps.node.name
+        return {
+            number: f"state_{name.removeprefix(own).encode().hex()}"
+            for name, number in self._graph.state_ids.items()
+        }
+
+    def open(self, position: Any, states: dict[int, SparkMap]) -> None:
+        """Take the states that Spark keeps; called before the first rows."""
+        self._position, self._states = position, states
 
     def handleInputRows(self, key: Any, rows: Iterable[Any], timerValues: Any) -> Iterator[Any]:
         """Yield what a key group makes of a trigger, and its watermark."""
@@ -118,15 +129,8 @@ class StatefulStep:
                 yield leaving(None, to_bytes(batch))
         yield leaving(trigger.watermark_ms, None)
 
-    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Any]:
-        """There are none."""
-        return iter(())
 
-    def close(self) -> None:
-        """Nothing to do."""
-
-
-def _transformed(frame: DataFrame, step: StatefulStep) -> DataFrame:
+def _transformed(frame: DataFrame, step: DeclaredStep) -> DataFrame:
     """Return what ``GroupedData.transformWithState`` returns.
 
     Raises:

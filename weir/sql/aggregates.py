@@ -11,7 +11,7 @@ from sqlglot import exp
 from weir.dataflow import aggregates as calls
 from weir.dataflow.aggregates import AggregateCall
 from weir.spelling import did_you_mean
-from weir.sql.errors import Unplaced
+from weir.sql.errors import Unplaced, name_of
 from weir.sql.types import Typed
 
 _ONE: dict[str, Callable[[str], AggregateCall]] = {
@@ -137,7 +137,7 @@ def _aggregate(node: exp.Expr) -> Aggregate:
         argument = argument.expressions[0]
     name = inner.sql_name().upper()
     if share is None and name not in _ONE:
-        raise Unplaced(f"there is no aggregate {name}{did_you_mean(name, _ONE)}", inner)
+        raise Unplaced(f"there is no aggregate {name_of(inner)}{did_you_mean(name_of(inner), _ONE)}", inner)
     if is_distinct and name not in ("COUNT", "MIN", "MAX"):
         raise Unplaced(f"{name}(DISTINCT ...) is not there; aggregate a view that is SELECT DISTINCT", inner)
     if inner.args.get("expressions"):

@@ -7,18 +7,17 @@ stream stays right. So a window of one millisecond has the rows of one day.
 from __future__ import annotations
 
 import functools
-import zoneinfo
 
 import polars as pl
 import pyarrow as pa
 from sqlglot import exp
 
 from weir.rows.records import EVENT_TIME_COLUMN, INGEST_TIME_COLUMN, int64_column, user_columns
-from weir.spelling import did_you_mean
 from weir.sql.context import Context
 from weir.sql.errors import Unplaced, at
 from weir.sql.intervals import interval_parts
 from weir.sql.relations import Relation
+from weir.sql.zones import zone_of
 
 #: Units of a calendar, as Polars calls them.
 _UNITS = {"DAY": "1d", "WEEK": "1w", "MONTH": "1mo", "QUARTER": "1q", "YEAR": "1y"}
@@ -43,12 +42,7 @@ def in_calendar(
     Raises:
         Unplaced: there is no such zone, or the length is no unit of a calendar.
     """
-    if not isinstance(zone, exp.Literal) or not zone.is_string:
-        raise Unplaced("the time zone is a text, such as 'Europe/Berlin'", zone)
-    name = str(zone.this)
-    known = zoneinfo.available_timezones()
-    if name not in known:
-        raise Unplaced(f"there is no time zone {name!r}{did_you_mean(name, sorted(known))}", zone)
+    name = zone_of(zone, node)
     count, unit = interval_parts(length) if isinstance(length, exp.Interval) else (0, "")
     if count != 1 or unit not in _UNITS:
         raise Unplaced(

@@ -8,6 +8,11 @@ from sqlglot import exp
 from weir.sql.errors import Unplaced
 from weir.sql.types import Typed, computed, constant, polars_type, type_words
 
+#: Digits behind those of a decimal by which a text is rounded.
+_MORE_DIGITS = 10
+#: How a text ends that says how far its time is from UTC.
+_ZONE = r"(Z|z|[+-]\d{2}(:?\d{2})?)$"
+
 
 def cast(node: exp.Expr, value: Typed, *, is_strict: bool) -> Typed:
     """The value as one of the type that the text names.
@@ -56,6 +61,8 @@ def _conversion(value: Typed, dtype: pl.DataType, *, is_strict: bool) -> pl.Expr
         if isinstance(source, (pl.Boolean, pl.Date, pl.Time, pl.Binary)) or source.is_numeric():
             return expr.cast(pl.String, strict=is_strict)
         return None
+    if isinstance(source, pl.Decimal) and isinstance(dtype, pl.Decimal):
+        return _rounded(expr, dtype, is_strict=is_strict)
     if source.is_numeric() and (dtype.is_numeric() or isinstance(dtype, pl.Boolean)):
         # Fractions are cut towards zero, as in Spark SQL; the standard leaves that open.
         return expr.cast(dtype, strict=is_strict)
@@ -77,30 +84,45 @@ def _of_text(expr: pl.Expr, dtype: pl.DataType, *, is_strict: bool) -> pl.Expr |
     text = expr.str.strip_chars(" ")
     if isinstance(dtype, pl.Boolean):
         low = text.str.to_lowercase()
-        known = (
-            pl.when(low.is_in(["true", "t", "1", "yes"]))
-            .then(True)
-            .when(low.is_in(["false", "f", "0", "no"]))
+        is_true, is_false = (
+            low.is_in(["true", "t", "1", "yes", "y"]),
+            low.is_in(["false", "f", "0", "no", "n"]),
         )
         # A text that is none has no number either, so that a strict cast raises for it.
-        return known.then(False).otherwise(
-            text.cast(pl.Int64, strict=is_strict).cast(pl.Boolean) & pl.lit(None, pl.Boolean)
-        )
+        other = pl.when(~(is_true | is_false)).then(text).cast(pl.Int64, strict=is_strict)
+        known = pl.when(is_true).then(True).when(is_false).then(False)
+        return known.otherwise(other.cast(pl.Boolean) & pl.lit(None, pl.Boolean))
     if isinstance(dtype, pl.Date):
         return text.str.to_date("%Y-%m-%d", strict=is_strict)
     if isinstance(dtype, pl.Time):
         return text.str.to_time("%H:%M:%S%.f", strict=is_strict)
     if isinstance(dtype, pl.Datetime):
-        # A day alone is its midnight; a text of any other form has no seconds and is refused.
-        whole = (
-            pl.when(text.str.len_chars() == 10).then(text + " 00:00:00").otherwise(text.str.replace("T", " "))
-        )
-        found = whole.str.to_datetime("%Y-%m-%d %H:%M:%S%.f", time_unit=dtype.time_unit, strict=is_strict)
-        return found if dtype.time_zone is None else found.dt.replace_time_zone(dtype.time_zone)
+        return _time_of(text, dtype, is_strict=is_strict)
     if isinstance(dtype, pl.Decimal):
-        return text.cast(dtype, strict=is_strict)
+        # With more digits first, so that halves go away from zero, and not to the even digit.
+        more = min(_MORE_DIGITS, 38 - dtype.precision)
+        wide = text.cast(pl.Decimal(38, dtype.scale + more), strict=is_strict)
+        return _rounded(wide, dtype, is_strict=is_strict)
     if dtype.is_numeric():
         return text.cast(dtype, strict=is_strict)
     if isinstance(dtype, pl.Binary):
         return expr.cast(pl.Binary)
     return None
+
+
+def _rounded(expr: pl.Expr, dtype: pl.Decimal, *, is_strict: bool) -> pl.Expr:
+    """A decimal with fewer digits of the fraction: halves go away from zero, as in ROUND."""
+    return expr.round(dtype.scale, mode="half_away_from_zero").cast(dtype, strict=is_strict)
+
+
+def _time_of(text: pl.Expr, dtype: pl.Datetime, *, is_strict: bool) -> pl.Expr:
+    """A day alone is its midnight; a text of any other form has no seconds and is refused."""
+    whole = pl.when(text.str.len_chars() == 10).then(text + " 00:00:00").otherwise(text.str.replace("T", " "))
+    form = "%Y-%m-%d %H:%M:%S%.f"
+    if dtype.time_zone is None:
+        return whole.str.to_datetime(form, time_unit=dtype.time_unit, strict=is_strict)
+    # A text without a distance from UTC is a time of UTC.
+    zoned = pl.when(whole.str.contains(_ZONE)).then(whole).otherwise(whole + "Z")
+    return zoned.str.to_datetime(
+        f"{form}%#z", time_unit=dtype.time_unit, time_zone=dtype.time_zone, strict=is_strict
+    )

@@ -28,6 +28,7 @@ from weir.specs.lookup_joins import TableFormat
 from weir.spelling import did_you_mean
 from weir.sql.errors import Unplaced, at
 from weir.sql.statements import Option, Statement
+from weir.sql.syntax import meant
 from weir.sql.types import polars_type
 
 #: What takes long to import is named only.
@@ -176,6 +177,9 @@ def _connector(statement: Statement, known: _Connectors) -> tuple[str, list[Opti
         given[each.name] = each
     connector = given.pop("connector", None)
     if connector is None:
+        for option in given.values():
+            if near := meant(option.name, ("connector",)):
+                raise Unplaced(f"there is no setting {option.name!r}{near}", option.start)
         raise Unplaced(
             f"{kind} {statement.name!r} needs WITH (connector = '...'); there are {', '.join(known)}",
             statement.start,

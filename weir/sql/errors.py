@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from polars.exceptions import PanicException
 from sqlglot import exp
 
 from weir.errors import GraphError, WeirError
 
 #: Characters of a message, at most.
 _MESSAGE_MAX = 1_000
+#: What a message has in it that nobody has foreseen.
+OWN_FAULT = "a fault of Weir's own; please report it"
+#: Where a function has the name that the text calls it.
+NAME = "name"
 
 
 class SqlError(GraphError):
@@ -66,7 +71,7 @@ class Place:
         """
         try:
             yield
-        except SqlError:
+        except (SqlError, OSError):
             raise
         except Unplaced as error:
             raise self.error(error.message, start if error.start is None else error.start) from error
@@ -74,6 +79,10 @@ class Place:
             raise self.error("expressions are nested too deeply; divide them among views", start) from error
         except WeirError as error:
             raise self.error(str(error), start) from error
+        except (Exception, PanicException) as error:
+            # A fault of Weir or of a library: whoever writes SQL sees a line with its place all the same.
+            told = f"{type(error).__name__}: {error}"
+            raise self.error(f"this cannot be read, by {OWN_FAULT} ({told})", start) from error
 
 
 @contextmanager
@@ -89,6 +98,16 @@ def at(node: exp.Expr | int | None) -> Iterator[None]:
         raise
     except WeirError as error:
         raise Unplaced(str(error), node) from error
+
+
+def name_of(node: exp.Expr) -> str:
+    """What the text calls a function: sqlglot has one name for those that are alike."""
+    if isinstance(node, exp.Anonymous):
+        return str(node.this).upper()
+    if isinstance(node, exp.GroupConcat):
+        return "STRING_AGG"
+    known = node.meta.get(NAME) or (node.sql_name() if isinstance(node, exp.Func) else type(node).__name__)
+    return str(known).upper()
 
 
 def start_of(node: exp.Expr) -> int | None:

@@ -2,32 +2,58 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import NoReturn
 
 import polars as pl
 from sqlglot import exp
 
 from weir.spelling import did_you_mean
-from weir.sql.errors import Unplaced
-from weir.sql.types import Typed, computed, type_words
+from weir.sql import strings
+from weir.sql.errors import NAME, Unplaced, name_of
+from weir.sql.types import Typed, as_type, computed, constant, type_words
 
 ValueOf = Callable[[exp.Expr], Typed]
 _TEXT, _LONG, _DOUBLE, _TRUTH = pl.String(), pl.Int64(), pl.Float64(), pl.Boolean()
 _MS_TIME = pl.Datetime("ms")
 #: What is not there, and the nearest thing that is.
 _ABSENT = {
-    "NOW": "which differs with every run; use the event time of the rows",
-    "CURRENT_TIMESTAMP": "which differs with every run; use the event time of the rows",
-    "CURRENT_DATE": "which differs with every run; use the event time of the rows",
-    "RAND": "which differs with every run; use a hash of a column",
-    "RANDOM": "which differs with every run; use a hash of a column",
+    **dict.fromkeys(
+        ("NOW", "CURRENT_TIMESTAMP", "CURRENT_DATE"),
+        "which differs with every run; use the event time of the rows",
+    ),
+    **dict.fromkeys(("RAND", "RANDOM", "UUID"), "which differs with every run; use a hash of a column"),
+    "DATE_PART": "write EXTRACT(YEAR FROM t)",
+    "DATEDIFF": "subtract EPOCH_MS(...) of both",
+    "DATE_ADD": "write t + INTERVAL '1' DAY",
+    "DATE_SUB": "write t - INTERVAL '1' DAY",
+    "TO_TIMESTAMP": "write TIMESTAMP_MILLIS of a number, or CAST(text AS TIMESTAMP)",
+    "TRUNC": "write CAST(x AS BIGINT)",
+    "LOG": "write LN or LOG10",
     "LAG": "without OVER; write LAG(x) OVER (PARTITION BY k ORDER BY at)",
     "LEAD": "since rows that follow are not known; tell a row with LAG when the next one has come",
     "UNNEST": "use stream.explode in Python",
     "EXPLODE": "use stream.explode in Python",
 }
+#: Functions that are read elsewhere, and may have been meant.
+_OTHERS = (
+    *("COUNT", "SUM", "AVG", "MIN", "MAX", "APPROX_QUANTILE", "MEDIAN", "LAG", "ROW_NUMBER", "RANK"),
+    *(
+        "COALESCE",
+        "NULLIF",
+        "GREATEST",
+        "LEAST",
+        "EXTRACT",
+        "DATE_TRUNC",
+        "DATE_FORMAT",
+        "TRIM",
+        "CONCAT",
+        "POSITION",
+    ),
+)
 
 
 @dataclass(frozen=True)
@@ -36,8 +62,8 @@ class Function:
 
     Attributes:
         make: from the expressions of its values.
-        kinds: of each value: ``t`` text, ``n`` number, ``i`` integer, ``d`` date or time, ``b`` truth, ``c`` a
-            constant whole number from 0 on.
+        kinds: of each value: ``t`` text, ``r`` regular expression, ``n`` number, ``i`` integer, ``d`` date or time,
+            ``m`` a time, or the midnight of a date, ``b`` truth, ``c`` a constant whole number from 0 on.
         result: its type; None: that of the first value.
         optional: how many of the values, at the end, may be left out.
     """
@@ -67,14 +93,12 @@ def call(node: exp.Expr, value_of: ValueOf) -> Typed:
     if isinstance(node, (exp.DateTrunc, exp.TimestampTrunc)):
         return _truncated(node, value_of(node.this), str(node.args["unit"].name).upper())
     if name in ("DATE_FORMAT", "TIME_TO_STR", "STRFTIME"):
-        return _formatted(node, name, [value_of(each) for each in parts])
+        return _formatted(node, name, parts, value_of)
     if isinstance(node, exp.Trim):
         return _trimmed(node, value_of)
     function = FUNCTIONS.get(name)
     if function is None:
-        if name in _ABSENT:
-            raise Unplaced(f"{name} is not there, {_ABSENT[name]}", node)
-        raise Unplaced(f"there is no function {name}{did_you_mean(name, FUNCTIONS)}", node)
+        _refuse(node, name)
     least = len(function.kinds) - function.optional
     if not least <= len(parts) <= len(function.kinds):
         wanted = str(least) if not function.optional else f"{least} to {len(function.kinds)}"
@@ -83,11 +107,33 @@ def call(node: exp.Expr, value_of: ValueOf) -> Typed:
     for value, kind, part in zip(values, function.kinds, parts, strict=False):
         _check_kind(name, value, kind, part)
     dtype = values[0].dtype if function.result is None else function.result
+    if any(each.is_null for each in values):
+        return constant(None, dtype)
+    if name in ("ABS", "ROUND") and values[0].dtype.is_integer():
+        # As all whole numbers; a DOUBLE has no place for large ones.
+        number = as_type(values[0], _LONG).expr
+        return computed(number.abs() if name == "ABS" else number, _LONG)
     arguments = [
-        each.expr.cast(_TEXT) if kind == "t" and each.is_null else each.expr
+        _moment(each) if kind == "m" else each.expr
         for each, kind in zip(values, function.kinds, strict=False)
     ]
     return computed(function.make(*arguments), dtype)
+
+
+def _refuse(node: exp.Expr, name: str) -> NoReturn:
+    """Refuse a function, or another sign, by what the text calls it."""
+    called = name_of(node)
+    for each in (called, name):
+        if each in _ABSENT:
+            raise Unplaced(f"{called} is not there, {_ABSENT[each]}", node)
+    if not isinstance(node, exp.Anonymous) and NAME not in node.meta:
+        raise Unplaced(f"{node.sql()[:60]} is not there; CREATE FUNCTION names a function of Python", node)
+    raise Unplaced(f"there is no function {called}{did_you_mean(called, [*FUNCTIONS, *_OTHERS])}", node)
+
+
+def _moment(value: Typed) -> pl.Expr:
+    """A time; of a date its midnight, since Polars has no hours of dates."""
+    return value.expr.cast(pl.Datetime("us")) if isinstance(value.dtype, pl.Date) else value.expr
 
 
 def _name_of(node: exp.Expr) -> str:
@@ -119,23 +165,32 @@ def _check_kind(name: str, value: Typed, kind: str, node: exp.Expr) -> None:
     dtype = value.dtype
     is_right = {
         "t": isinstance(dtype, pl.String),
+        "r": isinstance(dtype, pl.String),
         "n": dtype.is_numeric(),
         "i": dtype.is_integer(),
         "d": isinstance(dtype, (pl.Date, pl.Datetime)),
+        "m": isinstance(dtype, (pl.Date, pl.Datetime)),
         "b": isinstance(dtype, pl.Boolean),
         "c": value.literal is not None and isinstance(value.literal[0], int) and value.literal[0] >= 0,
     }[kind]
     if not is_right and (kind == "c" or not value.is_null):
         wanted = {
             "t": "a text",
+            "r": "a regular expression",
             "n": "a number",
             "i": "a whole number",
             "d": "a date or a time",
+            "m": "a date or a time",
             "b": "a condition",
             "c": "a constant whole number from 0 on",
         }
         found = "" if kind == "c" else f", and this is {type_words(dtype)}; CAST it"
         raise Unplaced(f"{name} takes {wanted[kind]} here{found}", node)
+    if kind == "r" and value.literal is not None and isinstance(value.literal[0], str):
+        try:
+            strings.check_pattern(value.literal[0])
+        except Unplaced as error:
+            raise Unplaced(error.message, node) from error
 
 
 def _joined(node: exp.Expr, values: list[Typed]) -> Typed:
@@ -168,7 +223,7 @@ def _extracted(node: exp.Expr, value: Typed, part: str) -> Typed:
     if part not in _FIELDS:
         raise Unplaced(f"EXTRACT has no {part}{did_you_mean(part, _FIELDS)}", node)
     _check_kind("EXTRACT", value, "d", node)
-    return computed(_FIELDS[part](value.expr).cast(_LONG), _LONG)
+    return computed(_FIELDS[part](_moment(value)).cast(_LONG), _LONG)
 
 
 def _truncated(node: exp.Expr, value: Typed, part: str) -> Typed:
@@ -183,7 +238,8 @@ _LETTERS = {
 }  # fmt: skip
 
 
-def _formatted(node: exp.Expr, name: str, values: list[Typed]) -> Typed:
+def _formatted(node: exp.Expr, name: str, parts: list[exp.Expr], value_of: ValueOf) -> Typed:
+    values = [value_of(each) for each in parts]
     if len(values) != 2 or values[1].literal is None or not isinstance(values[1].literal[0], str):
         raise Unplaced(f"{name} takes a time and a constant form, such as 'yyyy-MM-dd'", node)
     _check_kind(name, values[0], "d", node)
@@ -195,7 +251,11 @@ def _formatted(node: exp.Expr, name: str, values: list[Typed]) -> Typed:
         if unknown:
             raise Unplaced(f"the form {form!r} has {unknown[0]!r}; there are {', '.join(_LETTERS)}", node)
         form = re.sub("|".join(_LETTERS), lambda found: _LETTERS[found[0]], form)
-    return computed(values[0].expr.dt.strftime(form), _TEXT)
+    try:
+        pl.select(pl.lit(dt.datetime(2000, 1, 1)).dt.strftime(form))
+    except pl.exceptions.PolarsError as error:
+        raise Unplaced(f"no time can be told in the form {form!r}", parts[1]) from error
+    return computed(_moment(values[0]).dt.strftime(form), _TEXT)
 
 
 def _trimmed(node: exp.Trim, value_of: ValueOf) -> Typed:
@@ -206,33 +266,6 @@ def _trimmed(node: exp.Trim, value_of: ValueOf) -> Typed:
     text = value.expr.cast(_TEXT).str
     made = {"LEADING": text.strip_chars_start, "TRAILING": text.strip_chars_end}.get(side, text.strip_chars)
     return computed(made(characters), _TEXT)
-
-
-def _substring(text: pl.Expr, start: pl.Expr, length: pl.Expr | None = None) -> pl.Expr:
-    """Return what begins at the character ``start``, from 1 on; what is before the first one counts in ``length``."""
-    first = pl.max_horizontal(start - 1, pl.lit(0))
-    if length is None:
-        return text.str.slice(first)
-    return text.str.slice(first, pl.max_horizontal(start - 1 + length - first, pl.lit(0)).cast(pl.UInt64))
-
-
-def _split_part(text: pl.Expr, delimiter: pl.Expr, place: pl.Expr) -> pl.Expr:
-    """The part at a place from 1 on, or from -1 on before the end; an empty text beyond the last, null of null."""
-    if delimiter.meta.is_literal() and place.meta.is_literal():
-        text_between, number = pl.select(delimiter).item(), pl.select(place).item()
-        if text_between and number is not None and number > 0:
-            # Not into a list of all parts; of several places of a text the same expression, which is computed once.
-            parts = text.str.splitn(text_between, max(number + 1, 8))
-            return pl.when(text.is_not_null()).then(parts.struct.field(f"field_{number - 1}").fill_null(""))
-    index = pl.when(place > 0).then(place - 1).otherwise(place)
-    found = text.str.split(delimiter).list.get(index, null_on_oob=True)
-    return pl.when(text.is_not_null()).then(found.fill_null(""))
-
-
-def _extract_pattern(text: pl.Expr, pattern: pl.Expr, group: pl.Expr | None = None) -> pl.Expr:
-    """The match, or a group of it; an empty text where there is none, as in Spark and DuckDB."""
-    number = 0 if group is None else int(pl.select(group).item())
-    return pl.when(text.is_not_null()).then(text.str.extract(pattern, number).fill_null(""))
 
 
 def _round(number: pl.Expr, digits: pl.Expr | None = None) -> pl.Expr:
@@ -246,40 +279,28 @@ def _safe_log(number: pl.Expr, base: float | None) -> pl.Expr:
     return value.log() if base is None else value.log(base)
 
 
-def _positive(count: pl.Expr) -> pl.Expr:
-    return pl.max_horizontal(count, pl.lit(0)).cast(pl.UInt64)
-
-
 FUNCTIONS: Mapping[str, Function] = {
     "UPPER": Function(lambda x: x.str.to_uppercase(), "t", _TEXT),
     "LOWER": Function(lambda x: x.str.to_lowercase(), "t", _TEXT),
     "LENGTH": Function(lambda x: x.str.len_chars().cast(_LONG), "t", _LONG),
     "CHAR_LENGTH": Function(lambda x: x.str.len_chars().cast(_LONG), "t", _LONG),
     "REVERSE": Function(lambda x: x.str.reverse(), "t", _TEXT),
-    "REPLACE": Function(lambda x, old, new: x.str.replace_all(old, new, literal=True), "ttt", _TEXT),
-    "LEFT": Function(lambda x, n: x.str.slice(0, _positive(n)), "ti", _TEXT),
-    "RIGHT": Function(
-        lambda x, n: x.str.slice(pl.max_horizontal(x.str.len_chars().cast(_LONG) - n, pl.lit(0))), "ti", _TEXT
-    ),
-    "SUBSTRING": Function(_substring, "tii", _TEXT, 1),
-    "STR_POSITION": Function(
-        lambda x, part: (
-            x.str.find(part, literal=True).cast(_LONG).fill_null(-1) + 1 + (x + part).str.len_chars() * 0
-        ),
-        "tt",
-        _LONG,
-    ),
+    "REPLACE": Function(strings.replaced, "ttt", _TEXT),
+    "LEFT": Function(strings.left, "ti", _TEXT),
+    "RIGHT": Function(strings.right, "ti", _TEXT),
+    "SUBSTRING": Function(strings.substring, "tii", _TEXT, 1),
+    "STR_POSITION": Function(strings.position, "tt", _LONG),
     "STARTS_WITH": Function(lambda x, part: x.str.starts_with(part), "tt", _TRUTH),
     "ENDS_WITH": Function(lambda x, part: x.str.ends_with(part), "tt", _TRUTH),
     "CONTAINS": Function(lambda x, part: x.str.contains(part, literal=True), "tt", _TRUTH),
-    "SPLIT_PART": Function(_split_part, "tti", _TEXT),
-    "REGEXP_EXTRACT": Function(_extract_pattern, "ttc", _TEXT, 1),
-    "REGEXP_LIKE": Function(lambda x, pattern: x.str.contains(pattern), "tt", _TRUTH),
+    "SPLIT_PART": Function(strings.split_part, "tti", _TEXT),
+    "REGEXP_EXTRACT": Function(strings.extracted, "trc", _TEXT, 1),
+    "REGEXP_LIKE": Function(lambda x, pattern: x.str.contains(pattern), "tr", _TRUTH),
     "ABS": Function(lambda x: x.abs(), "n", None),
     "CEIL": Function(lambda x: x.cast(_DOUBLE).ceil(), "n", _DOUBLE),
     "FLOOR": Function(lambda x: x.cast(_DOUBLE).floor(), "n", _DOUBLE),
     "ROUND": Function(_round, "nc", _DOUBLE, 1),
-    "SIGN": Function(lambda x: x.cast(_DOUBLE).sign().cast(_LONG), "n", _LONG),
+    "SIGN": Function(lambda x: x.cast(_DOUBLE).sign().fill_nan(0).cast(_LONG), "n", _LONG),
     "SQRT": Function(lambda x: pl.when(x >= 0).then(x.cast(_DOUBLE)).sqrt(), "n", _DOUBLE),
     "EXP": Function(lambda x: x.cast(_DOUBLE).exp(), "n", _DOUBLE),
     "LN": Function(lambda x: _safe_log(x, None), "n", _DOUBLE),
@@ -288,9 +309,9 @@ FUNCTIONS: Mapping[str, Function] = {
     "YEAR": Function(lambda x: x.dt.year().cast(_LONG), "d", _LONG),
     "MONTH": Function(lambda x: x.dt.month().cast(_LONG), "d", _LONG),
     "DAY": Function(lambda x: x.dt.day().cast(_LONG), "d", _LONG),
-    "HOUR": Function(lambda x: x.dt.hour().cast(_LONG), "d", _LONG),
-    "MINUTE": Function(lambda x: x.dt.minute().cast(_LONG), "d", _LONG),
-    "SECOND": Function(lambda x: x.dt.second().cast(_LONG), "d", _LONG),
-    "TIMESTAMP_MILLIS": Function(lambda x: pl.from_epoch(x.cast(_LONG), "ms"), "i", _MS_TIME),
+    "HOUR": Function(lambda x: x.dt.hour().cast(_LONG), "m", _LONG),
+    "MINUTE": Function(lambda x: x.dt.minute().cast(_LONG), "m", _LONG),
+    "SECOND": Function(lambda x: x.dt.second().cast(_LONG), "m", _LONG),
+    "TIMESTAMP_MILLIS": Function(lambda x: x.cast(_LONG).cast(_MS_TIME), "i", _MS_TIME),
     "EPOCH_MS": Function(lambda x: x.dt.epoch("ms"), "d", _LONG),
 }

@@ -7,6 +7,7 @@ import re
 import polars as pl
 from sqlglot import exp
 
+from weir.spelling import did_you_mean
 from weir.sql.errors import Unplaced
 from weir.sql.types import Typed, computed, type_words
 
@@ -19,6 +20,9 @@ _UNITS_MS = {
     "WEEK": 604_800_000,
 }
 _MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
+_MONTH_MS = 30 * 86_400_000
+#: Times have years of four digits.
+_LONGEST_MS = 10_000 * 366 * 86_400_000
 _SHORT = {
     "MS": "MILLISECOND",
     "S": "SECOND",
@@ -88,6 +92,8 @@ def interval_parts(node: exp.Interval) -> tuple[int, str]:
     if not re.fullmatch(r"[+-]?\d{1,12}", text):
         raise Unplaced(f"INTERVAL {text!r} is no whole number of {unit or 'units'}", node)
     if unit not in _UNITS_MS and unit not in _MONTHS:
-        known = ", ".join([*_UNITS_MS, *_MONTHS])
-        raise Unplaced(f"INTERVAL has no unit {unit}; there are {known}", node)
-    return int(text), unit
+        raise Unplaced(f"INTERVAL has no unit {unit}{did_you_mean(unit, [*_UNITS_MS, *_MONTHS])}", node)
+    count = int(text)
+    if abs(count) * _UNITS_MS.get(unit, _MONTH_MS * _MONTHS.get(unit, 0)) > _LONGEST_MS:
+        raise Unplaced(f"INTERVAL {text!r} {unit} is longer than 10,000 years", node)
+    return count, unit

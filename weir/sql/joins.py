@@ -104,6 +104,30 @@ def joined(
     return made
 
 
+def merged(made: Relation, node: exp.Join, how: How, right: Sequence[str]) -> Relation:
+    """The columns of a join in which those of USING are one each, and those of both sides have their tables' names.
+
+    Args:
+        made: what the join brings.
+        node: the join.
+        how: as of ``stream.join``.
+        right: aliases of the second side.
+    """
+    columns = list(made.columns)
+    for name in (each.name.lower() for each in node.args.get("using") or ()):
+        places = [n for n, each in enumerate(columns) if each.name.lower() == name and not each.is_merged]
+        if how in ("semi", "anti") or len(places) != 2:
+            continue
+        one, other = places if columns[places[1]].source in right else places[::-1]
+        left, second = columns[one].value, columns[other].value
+        for place in {"right": [one], "full": [one, other]}.get(how, [other]):
+            columns[place] = replace(columns[place], is_merged=True)
+        if how == "full" and left is not None and second is not None:
+            first = pl.coalesce(left.expr, second.expr)
+            columns.insert(one, Column(columns[one].name, Typed(first, left.dtype)))
+    return replace(made, columns=tuple(columns))
+
+
 def _of_one_width(one: Typed, other: Typed) -> tuple[Typed, Typed]:
     """Whole numbers of two widths as BIGINT: keys of a join are of one type."""
     if one.dtype == other.dtype or not (one.dtype.is_integer() and other.dtype.is_integer()):

@@ -13,7 +13,7 @@ from weir.dataflow.streams import Stream
 from weir.specs.over import PRECEDING_ROWS_MAX, OverColumn, OverFunction, OverSpec
 from weir.specs.row_order import OrderColumn
 from weir.sql.context import Context
-from weir.sql.errors import Unplaced, at
+from weir.sql.errors import Unplaced, at, name_of
 from weir.sql.intervals import interval_ms
 from weir.sql.relations import Relation, Scope, polars_types, solid
 from weir.sql.scalars import condition, scalar
@@ -297,5 +297,4 @@ def _frame(node: exp.Window, *, has_more: bool) -> _Frame:
 
 
 def _name(node: exp.Window) -> str:
-    function = _function_of(node)
-    return function.sql_name().upper() if isinstance(function, exp.Func) else type(function).__name__
+    return name_of(_function_of(node))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import polars as pl
 from sqlglot import exp
@@ -23,7 +23,7 @@ from weir.sql.lookup_tables import LookupTable
 from weir.sql.names import StepNames
 from weir.sql.python_functions import python_function
 from weir.sql.queries import compiled, solid_result
-from weir.sql.relations import Relation, polars_types, relation_of
+from weir.sql.relations import Relation, columns_read, polars_types, relation_of
 from weir.sql.statements import Statement, statement_of
 from weir.sql.text import first_words, parse_query, statements_of, tokens_of
 from weir.sql.watermarks import event_time_of
@@ -152,9 +152,22 @@ class Program:
         """
         name = statement.name.lower()
         if name not in self.relations:
-            made = self._source(statement) if statement.kind == "SOURCE" else self._compiled(statement)
-            self.relations[name] = made
+            if statement.kind == "SOURCE":
+                self.relations[name] = self._source(statement)
+            else:
+                self.relations[name] = self._compiled(statement)
+                self._keep(statement, self.relations[name])
         return self.relations[name]
+
+    def _keep(self, view: Statement, relation: Relation) -> None:
+        """Let the state of a view be of its own text: of all its columns and rows, also of those that nobody reads yet.
+
+        Else a statement that comes to read them would find nothing of the time before.
+        """
+        nodes = [node for node in self.flow.nodes if node.name.startswith(f"{view.name}.")]
+        if any(node.states for node in nodes):
+            last = self.flow.node_of(relation.stream.node.name)
+            self.flow.add(replace(last, kept_columns=columns_read(relation)))
 
     def _compiled(self, statement: Statement) -> Relation:
         assert statement.query is not None

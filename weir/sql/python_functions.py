@@ -29,6 +29,7 @@ from weir.sql.errors import Unplaced, at
 from weir.sql.functions import FUNCTIONS
 from weir.sql.relations import Relation, Scope, solid
 from weir.sql.scalars import scalar, short
+from weir.sql.syntax import meant
 from weir.sql.types import column, polars_type, type_words
 
 
@@ -179,8 +180,12 @@ def _calls_in(roots: Sequence[exp.Expr], functions: Mapping[str, PythonFunction]
         for root in roots:
             nodes = list(root.walk(prune=lambda each: isinstance(each, exp.Query)))
             for node in reversed(nodes):
-                if isinstance(node, exp.Anonymous) and str(node.this).lower() in functions:
+                if not isinstance(node, exp.Anonymous):
+                    continue
+                if str(node.this).lower() in functions:
                     found.setdefault(node.sql(), node)
+                elif near := meant(str(node.this), functions):
+                    raise Unplaced(f"there is no function {node.this}{near}", node)
     return list(found.values())
 
 

@@ -48,13 +48,13 @@ def compiled(node: exp.Expr, context: Context) -> Relation:
     Raises:
         Unplaced: something in it is not there, or wrong.
     """
-    if isinstance(node, exp.Subquery):
-        return compiled(node.this, context)
-    context = _with_views(node, context)
     for key, words in _ABSENT.items():
         part = node.args.get(key)
         if part:
             raise Unplaced(words, part[0] if isinstance(part, list) else part)
+    if isinstance(node, exp.Subquery):
+        return compiled(node.this, context)
+    context = _with_views(node, context)
     if isinstance(node, exp.SetOperation):
         return _union(node, context)
     if isinstance(node, exp.Select):
@@ -79,6 +79,8 @@ def _with_views(node: exp.Expr, context: Context) -> Context:
 def _select(node: exp.Select, context: Context) -> Relation:
     if node.args.get("from_") is None and node.args.get("from") is None:
         raise Unplaced("FROM is missing: a query reads a stream", node)
+    if not node.expressions:
+        raise Unplaced("SELECT names no columns; write SELECT * or SELECT who, price", node)
     relation, left = from_clause(node, context)
     relation, scope = with_calls(relation, scope_of(relation), left, context)
     relation = _filtered(relation, left, node, context, scope.known)
@@ -154,7 +156,11 @@ def _items(node: exp.Select, scope: Scope) -> Iterable[tuple[str, exp.Expr | Col
     for number, item in enumerate(node.expressions, start=1):
         if isinstance(item, exp.Star) or (isinstance(item, exp.Column) and isinstance(item.this, exp.Star)):
             source = "" if isinstance(item, exp.Star) else item.table
-            found = [each for each in scope.columns if not source or each.source.lower() == source.lower()]
+            found = [
+                each
+                for each in scope.columns
+                if (each.source.lower() == source.lower() if source else not each.is_merged)
+            ]
             if not found:
                 raise Unplaced(f"there is no table {source!r} in FROM", item)
             star = item if isinstance(item, exp.Star) else item.this
@@ -203,6 +209,8 @@ def _groups(node: exp.Select, items: list[tuple[str, exp.Expr | Column]], scope:
             raise Unplaced(
                 f"{key.upper().replace('_', ' ')} is not there; write UNION ALL of several GROUP BY", group
             )
+    if not group.expressions:
+        raise Unplaced("GROUP BY names nothing; leave it out, or write GROUP BY who", group)
     values = {name.lower(): value for name, value in items}
     found = []
     for each in group.expressions:
@@ -266,9 +274,15 @@ def _qualified(made: Relation, node: exp.Select, scope: Scope, context: Context)
         if window is tree:
             raise Unplaced("QUALIFY needs a bound, such as <= 3", window)
         window.replace(exp.column(name))
+    # Columns that SELECT leaves out may stand there, too.
+    here = Scope(tuple(columns))
+    named = [each for each in tree.find_all(exp.Column) if scope.has(each) and not here.has(each)]
+    others = {(found.name, found.source): found for found in map(scope.find, named)}
+    columns += others.values()
     names = {each.name for each in made.columns}
     found = _filtered(replace(made, columns=tuple(columns)), conjuncts(tree), node, context)
-    return replace(found, columns=tuple(each for each in found.columns if each.name in names))
+    kept = (each for each in found.columns if each.name in names and (each.name, each.source) not in others)
+    return replace(found, columns=tuple(kept))
 
 
 def _union(node: exp.SetOperation, context: Context) -> Relation:

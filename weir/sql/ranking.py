@@ -12,9 +12,10 @@ from weir.author.aggregator import WindowBounds
 from weir.dataflow.streams import Stream, WindowResults
 from weir.specs.windows import WINDOW_BOUNDS
 from weir.sql.context import Context
-from weir.sql.errors import Unplaced, at
+from weir.sql.errors import Unplaced, at, name_of
 from weir.sql.relations import Column, Rank, Relation, Scope, solid, without_places
 from weir.sql.scalars import scalar
+from weir.sql.syntax import meant
 from weir.sql.types import Typed, column, constant
 
 _ALL = "_all"
@@ -28,13 +29,13 @@ def rank_of(node: exp.Window, scope: Scope) -> Rank:
         Unplaced: it is another one than ROW_NUMBER and RANK, or has no order.
     """
     function = node.this
-    name = function.sql_name().upper() if isinstance(function, exp.Func) else type(function).__name__
+    name = name_of(function)
     if not isinstance(function, exp.RowNumber) and name != "RANK":
-        raise Unplaced(
-            f"{name}() OVER is not there; there are ROW_NUMBER and RANK with a bound (WHERE place <= 3), LAG, and "
-            "COUNT, SUM, AVG, MIN and MAX over rows before",
-            node,
+        near = meant(name, ("ROW_NUMBER", "RANK", "LAG", "COUNT", "SUM", "AVG", "MIN", "MAX")) or (
+            "; there are ROW_NUMBER and RANK with a bound (WHERE place <= 3), LAG, and COUNT, SUM, AVG, MIN and MAX "
+            "over rows before"
         )
+        raise Unplaced(f"{name}() OVER is not there{near}", node)
     order = node.args.get("order")
     if order is None:
         raise Unplaced(f"{name}() OVER needs ORDER BY: which row is the first?", node)

@@ -18,8 +18,23 @@ from weir.specs.window_kinds import Window
 from weir.specs.windows import WINDOW_BOUNDS
 from weir.spelling import did_you_mean
 from weir.sql.errors import Unplaced, start_of
+from weir.sql.syntax import in_place_of, meant
 from weir.sql.types import Role, Typed, column
 
+#: Words that may follow a table.
+_AFTER_TABLES = (
+    "LEFT",
+    "RIGHT",
+    "FULL",
+    "INNER",
+    "CROSS",
+    "SEMI",
+    "ANTI",
+    "WHERE",
+    "GROUP",
+    "HAVING",
+    "UNION",
+)
 #: An expression has at most so many nodes for each character of its text.
 _NODES_OF_CHARACTER = 4
 
@@ -46,12 +61,14 @@ class Column:
         value: what it is over the stream; None: it has no value yet, see ``rank`` and :class:`Windowed`.
         source: the alias of what it comes from in FROM.
         rank: the place that it is, if its bound is still to come.
+        is_merged: USING has made one column of it and of that of the other side: it is found by its source alone.
     """
 
     name: str
     value: Typed | None
     source: str = ""
     rank: Rank | None = None
+    is_merged: bool = False
 
 
 @dataclass(frozen=True)
@@ -129,6 +146,17 @@ def relation_of(stream: Stream, times: Iterable[str] = ()) -> Relation:
             if name != CHANGE_COLUMN
         ),
     )
+
+
+def columns_read(relation: Relation) -> frozenset[str]:
+    """Columns of the stream of which the columns of a relation are made."""
+    values = [each.value for each in relation.columns if each.value is not None]
+    values += relation.windowed.bounds or () if relation.windowed is not None else ()
+    for each in relation.columns:
+        if each.rank is not None:
+            values += [*each.rank.partition, *(value for value, *_ in each.rank.order)]
+    roots = {root for value in values for root in value.expr.meta.root_names()}
+    return frozenset(roots & set(relation.stream.schema.names))
 
 
 def polars_types(schema: pa.Schema) -> dict[str, pl.DataType]:
@@ -224,7 +252,7 @@ class Scope:
             each
             for each in self.columns
             if (each.name == name if quoted else each.name.lower() == name.lower())
-            and (not table or each.source.lower() == table.lower())
+            and (each.source.lower() == table.lower() if table else not each.is_merged)
         ]
         exact = [each for each in found if each.name == name]
         return exact or found
@@ -236,12 +264,19 @@ class Scope:
                 node,
             )
         if table and table.lower() not in {each.lower() for each in self.sources}:
-            raise Unplaced(f"there is no table {table!r} in FROM{did_you_mean(table, self.sources)}", node)
+            # A word that is spelled wrong is read as the alias of the table before it.
+            wrong = [(each, meant(each, _AFTER_TABLES)) for each in self.sources]
+            near = next((in_place_of(each, near) for each, near in wrong if near), "")
+            raise Unplaced(
+                f"there is no table {table!r} in FROM{near or did_you_mean(table, self.sources)}", node
+            )
         known = [each.name for each in self.columns if not table or each.source.lower() == table.lower()]
         whose = f" of {table!r}" if table else ""
-        raise Unplaced(
-            f"there is no column {node.name!r}{whose}{did_you_mean(node.name, dict.fromkeys(known))}", node
-        )
+        near = did_you_mean(node.name, dict.fromkeys(known))
+        if "did you mean" not in near and not table:
+            # A word of SQL that is spelled wrong is read as a column.
+            near = meant(node.name, ("DISTINCT", "CASE", "EXISTS", "NULL", "TRUE", "FALSE")) or near
+        raise Unplaced(f"there is no column {node.name!r}{whose}{near}", node)
 
 
 def values_of(relation: Relation, node: exp.Expr) -> list[tuple[str, Typed]]:

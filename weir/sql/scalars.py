@@ -9,12 +9,14 @@ import polars as pl
 from sqlglot import exp
 
 from weir.sql import casts
-from weir.sql.errors import Unplaced
+from weir.sql.errors import Unplaced, name_of
 from weir.sql.functions import call
 from weir.sql.intervals import shifted
 from weir.sql.patterns import like
 from weir.sql.relations import Scope
+from weir.sql.syntax import meant
 from weir.sql.types import Typed, as_type, common_type, computed, constant, type_words
+from weir.sql.zones import at_zone, zone_of
 
 _COMPARISONS: dict[type[exp.Expr], Callable[[pl.Expr, pl.Expr], pl.Expr]] = {
     exp.EQ: lambda one, other: one == other,
@@ -119,10 +121,22 @@ def _other(node: exp.Expr, scope: Scope) -> Typed:
         values = [scalar(each, scope) for each in (node.this, *node.expressions)]
         dtype = common_type(values, node)
         parts = [as_type(each, dtype).expr for each in values]
-        made = pl.max_horizontal(parts) if isinstance(node, exp.Greatest) else pl.min_horizontal(parts)
-        return computed(made, dtype)
-    if isinstance(node, (exp.Window, exp.AggFunc, exp.Filter, exp.WithinGroup)):
+        return computed(_extreme(parts, dtype, is_greatest=isinstance(node, exp.Greatest)), dtype)
+    if isinstance(node, exp.Window):
+        raise Unplaced(
+            f"{name_of(node.this)}() OVER belongs into SELECT; bound it in a query around it, or with QUALIFY",
+            node,
+        )
+    if isinstance(node, (exp.Placeholder, exp.Parameter)):
+        raise Unplaced(f"{node.sql()} is no value; a text has no parameters", node)
+    if isinstance(node, exp.AtTimeZone):
+        return at_zone(scalar(node.this, scope), zone_of(node.args.get("zone"), node), node)
+    if isinstance(node, (exp.AggFunc, exp.Filter, exp.WithinGroup)):
         raise Unplaced(f"{short(node)} is not possible here; aggregates belong into SELECT and HAVING", node)
+    if isinstance(node, (exp.All, exp.Any)):
+        raise Unplaced(
+            f"{node.key.upper()} (SELECT ...) is not there; write EXISTS, or join with MAX or MIN", node
+        )
     if isinstance(node, (exp.Subquery, exp.Select, exp.Exists)):
         raise Unplaced(
             "a query as a value is not there; join with it instead (EXISTS and IN may stand in WHERE, joined with AND)",
@@ -180,18 +194,36 @@ def _logic(node: exp.Expr, scope: Scope) -> Typed:
     if isinstance(node, exp.Not):
         return computed(~condition(node.this, scope, "NOT").expr, BOOLEAN)
     word = "AND" if isinstance(node, exp.And) else "OR"
-    one, other = condition(node.this, scope, word), condition(node.expression, scope, word)
-    made = one.expr & other.expr if isinstance(node, exp.And) else one.expr | other.expr
-    return computed(made, BOOLEAN)
+    parts = [condition(each, scope, word).expr for each in _chain(node)]
+    return computed(_balanced(parts, is_and=isinstance(node, exp.And)), BOOLEAN)
+
+
+def _chain(node: exp.Expr) -> list[exp.Expr]:
+    """The parts that the same word joins, from left to right: thousands, in a text that a program wrote."""
+    found, waiting = [], [node]
+    while waiting:
+        each = waiting.pop()
+        if type(each) is type(node):
+            waiting += [each.expression, each.this]
+        else:
+            found.append(each)
+    return found
+
+
+def _balanced(parts: list[pl.Expr], *, is_and: bool) -> pl.Expr:
+    """All parts, joined as a tree that is no deeper than it must be."""
+    while len(parts) > 1:
+        pairs = [parts[start : start + 2] for start in range(0, len(parts), 2)]
+        parts = [
+            pair[0] if len(pair) == 1 else pair[0] & pair[1] if is_and else pair[0] | pair[1]
+            for pair in pairs
+        ]
+    return parts[0]
 
 
 def _arithmetic(node: exp.Expr, scope: Scope) -> Typed:
     if isinstance(node, exp.Neg):
-        value = scalar(node.this, scope)
-        _check_number(value, node)
-        if value.literal is not None and value.literal[0] is not None:
-            return constant(-value.literal[0], value.dtype)
-        return computed(-value.expr, value.dtype)
+        return _negated(node, scope)
     if isinstance(node, (exp.Add, exp.Sub)):
         for interval, other in ((node.expression, node.this), (node.this, node.expression)):
             if isinstance(interval, exp.Interval):
@@ -205,6 +237,8 @@ def _arithmetic(node: exp.Expr, scope: Scope) -> Typed:
         return _of_integers(node, as_type(one, pl.Int64()).expr, as_type(other, pl.Int64()))
     left, right = as_type(one, pl.Float64()).expr, as_type(other, pl.Float64()).expr
     if isinstance(dtype, pl.Decimal) and isinstance(node, (exp.Add, exp.Sub)):
+        # What Polars makes of two decimals has all digits.
+        dtype = pl.Decimal(38, dtype.scale)
         left, right = as_type(one, dtype).expr, as_type(other, dtype).expr
         return computed(left + right if isinstance(node, exp.Add) else left - right, dtype)
     if isinstance(node, exp.Add):
@@ -220,6 +254,19 @@ def _arithmetic(node: exp.Expr, scope: Scope) -> Typed:
         whole = pl.when(quotient < 0).then(quotient.ceil()).otherwise(quotient.floor())
         return computed(left - whole * divisor, pl.Float64())
     return computed(left / divisor, pl.Float64())
+
+
+def _negated(node: exp.Neg, scope: Scope) -> Typed:
+    if isinstance(node.this, exp.Literal) and str(node.this.this) == str(1 << 63):
+        # The least BIGINT: without its sign it is beyond the greatest.
+        return constant(-(1 << 63), pl.Int64())
+    value = scalar(node.this, scope)
+    _check_number(value, node)
+    if value.literal is not None and value.literal[0] is not None and value.literal[0] != -(1 << 63):
+        return constant(-value.literal[0], value.dtype)
+    if value.dtype.is_integer():
+        value = as_type(value, pl.Int64())
+    return computed(-value.expr, value.dtype)
 
 
 def _of_integers(node: exp.Expr, left: pl.Expr, other: Typed) -> Typed:
@@ -242,6 +289,12 @@ def _of_integers(node: exp.Expr, left: pl.Expr, other: Typed) -> Typed:
 
 
 def _check_number(value: Typed, node: exp.Expr) -> None:
+    if value.dtype.is_temporal():
+        raise Unplaced(
+            f"{short(node)} needs numbers, and one of them is {type_words(value.dtype)}; take EPOCH_MS(...) of times, "
+            "or add an INTERVAL",
+            node,
+        )
     if not value.is_number and not value.is_null:
         raise Unplaced(
             f"{short(node)} needs numbers, and one of them is {type_words(value.dtype)}; CAST it", node
@@ -257,7 +310,8 @@ def _is(node: exp.Is, scope: Scope) -> Typed:
         return computed(condition(node.this, scope, "IS").expr.eq_missing(pl.lit(bool(other.this))), BOOLEAN)
     if isinstance(other, exp.Not) and isinstance(other.this, exp.Null):
         return computed(value.expr.is_not_null(), BOOLEAN)
-    raise Unplaced("IS takes NULL, TRUE, FALSE and DISTINCT FROM", node)
+    near = meant(other.name, ("NULL", "TRUE", "FALSE")) if isinstance(other, exp.Column) else ""
+    raise Unplaced(f"IS takes NULL, TRUE, FALSE and DISTINCT FROM{near}", node)
 
 
 def _in(node: exp.In, scope: Scope) -> Typed:
@@ -276,10 +330,9 @@ def _in(node: exp.In, scope: Scope) -> Typed:
         and not any(isinstance(each, (pl.Expr, dt.date)) for each in plain)
     ):
         return computed(pairs[0][0].expr.is_in(plain), BOOLEAN)
-    found = pl.lit(False)
-    for one, other in pairs:
-        found = found | (one.expr == other.expr)
-    return computed(found, BOOLEAN)
+    if not pairs:
+        raise Unplaced("IN needs values: x IN (1, 2)", node)
+    return computed(_balanced([one.expr == other.expr for one, other in pairs], is_and=False), BOOLEAN)
 
 
 def _case(node: exp.Expr, scope: Scope) -> Typed:
@@ -304,7 +357,25 @@ def _case(node: exp.Expr, scope: Scope) -> Typed:
 
 def _first_of(node: exp.Expr, values: list[Typed]) -> Typed:
     dtype = common_type(values, node)
-    return computed(pl.coalesce([as_type(each, dtype).expr for each in values]), dtype)
+    parts = [as_type(each, dtype).expr for each in values]
+    if not any(type(each) is exp.Cast for each in node.walk()):
+        return computed(pl.coalesce(parts), dtype)
+    # What a later value fails for does not count where an earlier one is there.
+    made = parts[-1]
+    for part in reversed(parts[:-1]):
+        made = pl.when(part.is_not_null()).then(part).otherwise(made)
+    return computed(made, dtype)
+
+
+def _extreme(parts: list[pl.Expr], dtype: pl.DataType, *, is_greatest: bool) -> pl.Expr:
+    """The largest or the least value that is not NULL."""
+    if not is_greatest:
+        return pl.min_horizontal(parts)
+    most = pl.max_horizontal(parts)
+    if not dtype.is_float():
+        return most
+    # NaN is above all numbers, and Polars leaves it out.
+    return pl.when(pl.any_horizontal([each.is_nan() for each in parts])).then(float("nan")).otherwise(most)
 
 
 def short(node: exp.Expr) -> str:

@@ -12,7 +12,7 @@ from weir.sql.aggregates import aggregates_in
 from weir.sql.conditions import Match, conjuncts, match_of
 from weir.sql.context import Context
 from weir.sql.errors import Unplaced
-from weir.sql.joins import How, joined
+from weir.sql.joins import How, joined, merged
 from weir.sql.lookups import looked_up
 from weir.sql.relations import Column, Relation, Scope
 from weir.sql.scalars import comparable, condition, scalar
@@ -61,6 +61,8 @@ def _item(node: exp.Expr, context: Context) -> Relation:
     if isinstance(node, exp.Subquery):
         made = context.compile(node.this, context.within(node.alias or "query"))
         return made.called(node.alias)
+    if isinstance(node, exp.Lateral):
+        raise Unplaced("LATERAL is not there; use stream.explode or stream.lookup in Python", node)
     if isinstance(node, exp.Unnest):
         raise Unplaced("UNNEST is not there; use stream.explode in Python", node)
     if not isinstance(node, exp.Table):
@@ -122,7 +124,8 @@ def _joined(
         other = outside.scope(node.this.alias or node.this.name)
         _check_alias(left, other.columns, node)
         conditions = _on(node, scope_of(left), other, context)
-        return looked_up(left, outside, other, how, conditions, context, node), where
+        made = looked_up(left, outside, other, how, conditions, context, node)
+        return merged(made, node, how, other.sources), where
     right = _item(node.this, context)
     scope, other = scope_of(left), scope_of(right)
     _check_alias(left, other.columns, node)
@@ -145,11 +148,16 @@ def _joined(
                 later.append(each)
     match = match_of(conditions, scope, other)
     if version is not None:
+        if how not in ("inner", "left"):
+            raise Unplaced(
+                f"a {how} join FOR SYSTEM_TIME AS OF is not there; there are JOIN and LEFT JOIN", node
+            )
         _check_version(version, scope)
         if match.rest or match.lower_ms is not None or match.upper_ms is not None:
             raise Unplaced("a join FOR SYSTEM_TIME AS OF takes equalities only", node)
     left, right = _one_sided(left, right, match, how, context)
-    return joined(left, right, match, how, context, node, as_of=version is not None), later
+    made = joined(left, right, match, how, context, node, as_of=version is not None)
+    return merged(made, node, how, other.sources), later
 
 
 def _on(node: exp.Join, left: Scope, right: Scope, context: Context) -> list[exp.Expr]:

@@ -11,6 +11,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from weir.spelling import did_you_mean
 from weir.sql.context import Emit
 from weir.sql.errors import Unplaced
+from weir.sql.syntax import meant
 from weir.sql.text import first_words, parse_expression, parse_query, parse_type
 
 _BEGINNINGS = (
@@ -102,6 +103,14 @@ class _Reader:
     def start(self) -> int:
         return int(self.tokens[self.at].start) if self.at < len(self.tokens) else int(self.tokens[-1].end)
 
+    def words_after(self, word: str) -> list[str]:
+        """The word after the next one, if that is this."""
+        return (
+            [each.text.upper() for each in self.tokens[self.at + 1 : self.at + 2]]
+            if self.word == word
+            else []
+        )
+
     def take(self, *words: str) -> bool:
         for number, word in enumerate(words):
             place = self.at + number
@@ -164,12 +173,21 @@ def statement_of(tokens: Sequence[Token], text: str) -> Statement:
     reader = _Reader(tokens, text)
     if reader.take("INSERT", "INTO"):
         name, start = reader.name("a sink")
+        if reader.word == "(" and reader.words_after("(")[:1] not in (["SELECT"], ["WITH"], ["("]):
+            raise Unplaced(
+                "INSERT INTO takes no list of columns; SELECT names them, with AS where they are others",
+                reader.start,
+            )
         return _with_query(Statement("INSERT", name, start), reader)
     if not reader.take("CREATE"):
         return _refuse(tokens)
     reader.take("TEMPORARY")
+    if reader.word == "OR":
+        raise Unplaced("CREATE OR REPLACE is not there; a text declares each name once", reader.start)
     for kind in ("SOURCE", "TABLE", "VIEW", "SINK"):
         if reader.take(kind):
+            if reader.word == "IF":
+                raise Unplaced("IF NOT EXISTS is not there; a text declares each name once", reader.start)
             name, start = reader.name(f"the {kind.lower()}")
             return _created(Statement(kind, name, start), reader)
     if reader.take("FUNCTION"):
@@ -230,8 +248,10 @@ def _created(statement: Statement, reader: _Reader) -> Statement:
         statement.kind == "SINK" and reader.at == len(reader.tokens)
     ):
         if reader.at < len(reader.tokens):
+            near = meant(reader.word, ("WITH", "AS"))
             raise Unplaced(
-                f"{reader.tokens[reader.at].text!r} does not belong here; a ; ends a statement", reader.start
+                f"{reader.tokens[reader.at].text!r} does not belong here{near or '; a ; ends a statement'}",
+                reader.start,
             )
         return statement
     reader.need("AS", f"CREATE {statement.kind} {statement.name}")

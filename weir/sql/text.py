@@ -10,7 +10,10 @@ from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from weir.spelling import did_you_mean
-from weir.sql.errors import Place, Unplaced
+from weir.sql.errors import NAME, Place, Unplaced
+from weir.sql.parts import check_parts
+from weir.sql.syntax import refusal
+from weir.sql.types import no_type
 
 #: Functions in FROM that divide rows by time.
 _BEGINNINGS = ("SELECT", "WITH", "(")
@@ -23,6 +26,8 @@ class WeirSql(Dialect):
     """Standard SQL with the few words of sqlglot's own dialect; NULL comes last in every order."""
 
     NULL_ORDERING = "nulls_are_last"
+    #: Messages call functions as the text does: see ``errors.name_of``.
+    ORIGINAL_NAME_META_KEY = NAME
 
 
 _DIALECT = WeirSql()
@@ -72,9 +77,13 @@ def parse_query(tokens: Sequence[Token], text: str) -> exp.Expr:
             f"expected a query, SELECT ..., not {tokens[0].text!r}{did_you_mean(first, _BEGINNINGS)}",
             tokens[0].start,
         )
+    for token in tokens:
+        if token.token_type is TokenType.VAR and token.text.upper() == "MATCH_RECOGNIZE":
+            raise Unplaced("MATCH_RECOGNIZE is not there; use a weir.KeyedProcess in Python", token.start)
     parsed = _parsed(_standard_windows(tokens), text, None)
     if not isinstance(parsed, exp.Query):
         raise Unplaced(f"expected a query, SELECT ..., and not {first_words(tokens)}", tokens[0].start)
+    check_parts(parsed)
     return parsed
 
 
@@ -97,11 +106,14 @@ def parse_type(tokens: Sequence[Token], text: str, after: int) -> exp.DataType:
     """
     if not tokens:
         raise Unplaced("the type of the column is missing, such as BIGINT", after)
-    parsed = _parsed(tokens, text, exp.DataType)
+    try:
+        parsed = _parsed(tokens, text, exp.DataType)
+    except Unplaced as error:
+        if tokens[0].token_type is TokenType.VAR:
+            raise Unplaced(no_type(tokens[0].text), tokens[0].start) from error
+        raise
     if not isinstance(parsed, exp.DataType):
-        raise Unplaced(
-            f"{first_words(tokens)} is no type; there are BIGINT, VARCHAR, TIMESTAMP ...", tokens[0].start
-        )
+        raise Unplaced(no_type(first_words(tokens)), tokens[0].start)
     return parsed
 
 
@@ -118,7 +130,7 @@ def _parsed(tokens: Sequence[Token], text: str, into: type[exp.Expr] | None) -> 
             parser.parse(list(tokens), text) if into is None else parser.parse_into(into, list(tokens), text)
         )
     except SqlglotError as error:
-        raise Unplaced(*_told(error, tokens)) from error
+        raise Unplaced(*refusal(error, tokens, text)) from error
     except RecursionError as error:
         raise Unplaced("expressions are nested too deeply; divide them among views", start) from error
     except Exception as error:  # sqlglot raises others for some texts: a user must see one line in any case.
@@ -129,18 +141,6 @@ def _parsed(tokens: Sequence[Token], text: str, into: type[exp.Expr] | None) -> 
     if isinstance(tree, exp.Command):
         raise Unplaced(f"{first_words(tokens)} is not understood", start)
     return tree
-
-
-def _told(error: SqlglotError, tokens: Sequence[Token]) -> tuple[str, int]:
-    """What sqlglot says, and where; without the text, which is told as a place."""
-    for each in getattr(error, "errors", []):
-        line, column, near = each.get("line"), each.get("col"), each.get("highlight") or ""
-        what = str(each.get("description") or "this is no SQL").split("\n")[0].rstrip(".")
-        for token in tokens:
-            if token.line == line and token.col == column:
-                return f"syntax: {what}, near {near or token.text!r}", token.start
-        return f"syntax: {what}", tokens[-1].end
-    return "syntax: this is no SQL", tokens[0].start
 
 
 def _standard_windows(tokens: Sequence[Token]) -> list[Token]:

@@ -10,6 +10,7 @@ import polars as pl
 from sqlglot import exp
 
 from weir.sql.errors import Unplaced
+from weir.sql.syntax import meant
 
 #: What a column is beside its values.
 Role = Literal["", "time", "window_start", "window_end"]
@@ -127,11 +128,17 @@ def polars_type(declared: exp.DataType) -> pl.DataType:
     if kind is _T.STRUCT:
         fields = [_field(each, declared) for each in declared.expressions]
         return pl.Struct(fields)
-    raise Unplaced(
-        f"there is no type {declared.sql()}; there are BOOLEAN, TINYINT, SMALLINT, INT, BIGINT, FLOAT, DOUBLE, "
-        "DECIMAL(p, s), VARCHAR, VARBINARY, DATE, TIME, TIMESTAMP(p), TIMESTAMPTZ, ARRAY<...>, STRUCT<...>",
-        declared,
+    raise Unplaced(no_type(declared.sql()), declared)
+
+
+def no_type(text: str) -> str:
+    """What is told of a type that is not there: the one that was meant, or all of them."""
+    known = [each.value for each in (*_PLAIN, *_TIMES, _T.DECIMAL, _T.ARRAY, _T.STRUCT)]
+    near = meant(text, known) or (
+        "; there are BOOLEAN, TINYINT, SMALLINT, INT, BIGINT, FLOAT, DOUBLE, DECIMAL(p, s), VARCHAR, VARBINARY, DATE, "
+        "TIME, TIMESTAMP(p), TIMESTAMPTZ, ARRAY<...>, STRUCT<...>"
     )
+    return f"there is no type {text}{near}"
 
 
 def _field(part: exp.Expr, declared: exp.DataType) -> pl.Field:

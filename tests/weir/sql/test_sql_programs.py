@@ -4,9 +4,12 @@ import json
 from pathlib import Path
 
 import polars as pl
+import pytest
 
 import weir
 from weir import testing
+from weir.plan.stages import physical_graph
+from weir.specs.told_form import told_form
 from weir.sql.job import build
 from weir.sql.program import build_program
 
@@ -40,6 +43,38 @@ def test_a_view_keeps_its_state_when_another_one_is_added():
         job.push("t", [{"k": "x", "a": 2}])
         found = testing.folded(job.rows("o").to_polars().filter(pl.col("_change") != "update_before"))
     assert found.rows() == [("x", 7)]
+
+
+@pytest.mark.parametrize(
+    ("view", "few"),
+    [
+        ("SELECT t.k, t.a, u.a AS b FROM t JOIN u ON t.k = u.k", "SELECT k FROM v WHERE a > 3"),
+        (
+            "SELECT k, COUNT(*) AS n FROM TUMBLE(t, at, INTERVAL '1' DAY) GROUP BY k, window_end",
+            "SELECT n FROM v WHERE k = 'x'",
+        ),
+    ],
+    ids=["join", "windows"],
+)
+def test_what_a_view_keeps_does_not_hang_on_who_reads_it(view, few):
+    """Else a sink that is added finds nothing of the time before, or the savepoint is refused."""
+    sources = "".join(
+        f"CREATE SOURCE {name} (k VARCHAR, a BIGINT, at BIGINT, WATERMARK FOR at AS at) WITH (connector = 'parquet', "
+        f"path = '{name}');\n"
+        for name in "tu"
+    )
+    text = f"{sources}CREATE VIEW v AS {view};\nCREATE SINK o WITH (connector = 'blackhole') AS {few};\n"
+
+    def kept(text):
+        stages = physical_graph(build_program("x.sql", text, "x").build()).stages
+        nodes = [node for stage in stages for node in stage.nodes]
+        return {
+            node.name: (told_form(node.spec), node.schema)
+            for node in nodes
+            if node.name.startswith("v.") or node.is_source
+        }
+
+    assert kept(text) == kept(f"{text}CREATE SINK p WITH (connector = 'blackhole') AS SELECT * FROM v;\n")
 
 
 def test_a_view_that_two_read_is_made_once():

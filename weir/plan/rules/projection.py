@@ -27,7 +27,7 @@ def wanted_columns(nodes: Sequence[Node], whole: Collection[str] = ()) -> dict[s
     wanted = {
         node.name: frozenset(node.schema.names)
         if node.name in whole or (node.name not in followed and not node.is_sink)
-        else frozenset()
+        else node.kept_columns
         for node in nodes
     }
     wanted |= {output: frozenset() for output in followed if output not in wanted}

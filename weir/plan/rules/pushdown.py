@@ -29,6 +29,8 @@ def with_conditions(nodes: Sequence[Node], whole: Collection[str]) -> list[Node]
 def _conditions(source: Node, nodes: Sequence[Node], whole: Collection[str]) -> list[Condition]:
     """What the filters demand that every row of a source comes to, about its own columns.
 
+    Those behind a step with ``kept_columns`` do not count: others may come to read it, and need all rows.
+
     Args:
         source: the step.
         nodes: of the job, in topological order.
@@ -37,7 +39,7 @@ def _conditions(source: Node, nodes: Sequence[Node], whole: Collection[str]) -> 
     found: list[Condition] = []
     names: _Names = {name: frozenset([name]) for name in source.schema.names}
     at = source
-    while at.name not in whole and any(names.values()):
+    while at.name not in whole and not at.kept_columns and any(names.values()):
         reads = [
             (node, position)
             for node in nodes

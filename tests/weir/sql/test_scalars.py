@@ -1,0 +1,183 @@
+"""Scalar expressions over values that engines differ about, beside DuckDB; what DuckDB has not, with the result."""
+
+import datetime as dt
+from decimal import Decimal
+
+import duckdb
+import polars as pl
+import pytest
+
+from weir.sql.errors import Place, Unplaced
+from weir.sql.relations import Column, Scope
+from weir.sql.scalars import scalar
+from weir.sql.text import parse_query, tokens_of
+from weir.sql.types import column
+
+ROWS = pl.DataFrame(
+    {
+        "s": ["äbc", "abc", None, "", "a,b,c", " x ", "y"],
+        "p": ["b", "", None, "ab", ",", None, "y"],
+        "n": [2, 1, None, 0, None, 3, 1],
+        "i": pl.Series([-128, 1, None, 0, 127, 5, 2], dtype=pl.Int8),
+        "d": [1.5, -2.5, None, float("nan"), float("inf"), -0.0, 2.0],
+        "big": [-(1 << 63), (1 << 63) - 1, None, (1 << 53) + 1, -(1 << 53) - 1, 7, 8],
+        "day": [
+            dt.date(2020, 1, 31),
+            dt.date(1969, 12, 31),
+            None,
+            dt.date(2020, 2, 29),
+            *[dt.date(1900, 1, 1)] * 3,
+        ],
+        "m": pl.Series(
+            [Decimal("1.25"), Decimal("-1.25"), None, Decimal("99.99"), *[Decimal("0.05")] * 3]
+        ).cast(pl.Decimal(10, 2)),
+        "b": [True, False, None, True, False, True, None],
+        # A number where n is none.
+        "q": ["x", "x", "7", "x", None, "x", "x"],
+    }
+)
+_SCOPE = Scope([Column(name, column(name, dtype)) for name, dtype in ROWS.schema.items()])
+
+AS_IN_DUCKDB = """
+POSITION('c' IN s)
+POSITION(p IN s)
+POSITION('' IN s)
+SUBSTRING(s, NULL)
+SUBSTRING(s, n)
+SUBSTRING(s, 1, n)
+LEFT(s, n)
+RIGHT(s, n)
+RIGHT(s, NULL)
+SPLIT_PART(s, ',', n)
+SPLIT_PART(s, p, 1)
+SPLIT_PART(s, NULL, 1)
+SPLIT_PART(s, ',', 0)
+SPLIT_PART(s, ',', 100000000)
+REPLACE(s, p, 'X')
+REPLACE(s, 'b', p)
+REPLACE(s, '', 'X')
+REPLACE(s, NULL, 'X')
+REGEXP_EXTRACT(s, p)
+SIGN(d)
+GREATEST(d, 1.0)
+LEAST(d, 1.0)
+GREATEST(n, 1, NULL)
+EXTRACT(HOUR FROM day)
+MINUTE(day)
+ROUND(big)
+ROUND(d, 1)
+ABS(NULL)
+-9223372036854775808
+COALESCE(n, CAST(q AS BIGINT))
+CAST('true' AS BOOLEAN)
+TRY_CAST(s AS BOOLEAN)
+TRY_CAST(s AS DECIMAL(10, 2))
+CAST('1.005' AS DECIMAL(5, 2))
+CAST('-1.005' AS DECIMAL(5, 2))
+CAST(m AS DECIMAL(5, 1))
+m + m
+n = 1 AND b OR n = 2 AND NOT b OR n IS NULL
+n IN (1, 2.5, NULL)
+b AND NULL
+b OR NULL
+d > 1 AND d = d
+""".strip().splitlines()
+
+
+def value(text):
+    query = f"SELECT {text}"
+    [wanted] = parse_query(tokens_of(Place("q", query), query), query).expressions
+    return scalar(wanted, _SCOPE)
+
+
+def computed(text):
+    found = value(text)
+    made = ROWS.with_columns(found.expr.alias("x"))["x"]
+    assert made.dtype == found.dtype, "a later step counts on the type"
+    return made.to_list()
+
+
+@pytest.fixture(scope="module")
+def judge():
+    with duckdb.connect() as connection:
+        connection.register("t", ROWS.to_arrow())
+        yield lambda text: [row[0] for row in connection.execute(f"SELECT {text} FROM t").fetchall()]
+
+
+@pytest.mark.parametrize("text", AS_IN_DUCKDB)
+def test_it_is_as_in_duckdb(judge, text):
+    assert list(map(repr, computed(text))) == list(map(repr, judge(text)))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        # All whole numbers are computed as BIGINT.
+        ("-i", [128, -1, None, 0, -127, -5, -2]),
+        ("ABS(i)", [128, 1, None, 0, 127, 5, 2]),
+        ("big + 1", [-(1 << 63) + 1, -(1 << 63), None, (1 << 53) + 2, -(1 << 53), 8, 9]),
+        ("DATE_FORMAT(day, 'yyyy HH')", ["2020 00", "1969 00", None, "2020 00", *["1900 00"] * 3]),
+    ],
+)
+def test_it_is_as_the_page_says(text, expected):
+    assert computed(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "moment"),
+    [
+        ("2020-01-01T00:00:00.5Z", dt.datetime(2020, 1, 1, 0, 0, 0, 500_000, dt.UTC)),
+        ("2020-01-01 00:00:00+02", dt.datetime(2019, 12, 31, 22, tzinfo=dt.UTC)),
+        ("2020-01-01 00:00:00-02:30", dt.datetime(2020, 1, 1, 2, 30, tzinfo=dt.UTC)),
+        ("2020-01-01", dt.datetime(2020, 1, 1, tzinfo=dt.UTC)),
+    ],
+)
+def test_a_text_says_how_far_its_time_is_from_utc(text, moment):
+    assert computed(f"CAST('{text}' AS TIMESTAMPTZ)") == [moment] * ROWS.height
+
+
+@pytest.mark.parametrize(
+    ("told", "moment", "zone"),
+    [
+        # The results are those of DuckDB, whose Python client needs a further package for such values.
+        ("2020-07-01 00:00:00", "2020-06-30 22:00:00", "Europe/Berlin"),
+        ("2020-10-25 02:30:00", "2020-10-25 01:30:00", "Europe/Berlin"),
+        ("2020-03-29 02:59:59", "2020-03-29 01:59:59", "Europe/Berlin"),
+        ("2020-10-04 02:15:00", "2020-10-03 15:45:00", "Australia/Lord_Howe"),
+        ("1880-01-01 00:00:00", "1879-12-31 23:06:32", "Europe/Berlin"),
+    ],
+)
+def test_times_are_those_of_a_zones_clocks(told, moment, zone):
+    [found, *_] = computed(f"TIMESTAMP '{told}' AT TIME ZONE '{zone}'")
+    assert str(found) == f"{moment}+00:00"
+    [back, *_] = computed(f"CAST('{moment}' AS TIMESTAMPTZ) AT TIME ZONE '{zone}'")
+    # An hour that clocks leave out is never told.
+    assert back.isoformat(" ") == told or back - dt.timedelta(minutes=30) >= dt.datetime.fromisoformat(told)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("REGEXP_LIKE(s, '[')", "'[' is no regular expression: unclosed character class"),
+        ("REGEXP_EXTRACT(s, '(?=b)')", "look-around"),
+        ("DATE_FORMAT(day, '%Q')", "no time can be told in the form '%Q'"),
+        ("day + INTERVAL '999999999999' WEEK", "longer than 10,000 years"),
+        ("big + INTERVAL '999999999999' MONTH", "longer than 10,000 years"),
+        ("day - day", "take EPOCH_MS(...) of times"),
+        ("n AT TIME ZONE 'UTC'", "AT TIME ZONE is of times, and this is BIGINT"),
+        ("day AT TIME ZONE 'Europe/Berln'", "did you mean 'Europe/Berlin'?"),
+        ("n & 1", "n & 1 is not there"),
+        ("LPAD(s, 3, 'x')", "there is no function LPAD"),
+        ("DATE_PART('year', day)", "write EXTRACT(YEAR FROM t)"),
+        ("9223372036854775808", "is beyond BIGINT"),
+    ],
+)
+def test_it_is_refused_when_the_text_is_read(text, message):
+    with pytest.raises(Unplaced) as refused:
+        value(text)
+    assert message in refused.value.message
+
+
+def test_thousands_of_conditions_are_no_deep_expression():
+    words = " AND ".join(["n = 1"] * 3_000)
+    assert computed(words) == [each if each is None else each == 1 for each in ROWS["n"].to_list()]

@@ -1,0 +1,139 @@
+"""What is told of a text that is no SQL: where, what is expected there, and which word was meant."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from sqlglot.errors import SqlglotError
+from sqlglot.tokenizer_core import Token, TokenType
+
+#: Words that a query consists of, beside names.
+KEYWORDS = (
+    *(
+        "ALL",
+        "AND",
+        "ANTI",
+        "AS",
+        "BETWEEN",
+        "BY",
+        "CASE",
+        "CAST",
+        "CROSS",
+        "DISTINCT",
+        "ELSE",
+        "END",
+        "ESCAPE",
+    ),
+    *(
+        "EXCLUDE",
+        "EXISTS",
+        "FALSE",
+        "FILTER",
+        "FROM",
+        "FULL",
+        "GROUP",
+        "HAVING",
+        "ILIKE",
+        "IN",
+        "INNER",
+        "INTERVAL",
+    ),
+    *(
+        "IS",
+        "JOIN",
+        "LEFT",
+        "LIKE",
+        "NOT",
+        "NULL",
+        "NULLS",
+        "ON",
+        "OR",
+        "ORDER",
+        "OUTER",
+        "OVER",
+        "PARTITION",
+    ),
+    *(
+        "PRECEDING",
+        "QUALIFY",
+        "RANGE",
+        "RIGHT",
+        "ROWS",
+        "SELECT",
+        "SEMI",
+        "THEN",
+        "TRUE",
+        "TRY_CAST",
+        "UNBOUNDED",
+    ),
+    *("UNION", "USING", "WHEN", "WHERE", "WITH", "WITHIN"),
+)
+#: Where the wrong word is, from where sqlglot noticed.
+_NEAR = (0, -1, 1, -2)
+
+
+def meant(word: str, known: Iterable[str] = KEYWORDS) -> str:
+    """``"; did you mean 'FROM'?"`` of a word that is nearly one of some; "": it is near to none."""
+    upper, names = word.upper(), {each.upper(): each for each in known}
+    if upper in names:
+        return ""
+    near = [each for each in names if sorted(each) == sorted(upper)]
+    if len(upper) == 2:
+        # So few letters are like many words.
+        names = {each: name for each, name in names.items() if each[0] == upper[0] or each in near}
+    near += difflib.get_close_matches(upper, names, n=1, cutoff=0.66)
+    if len(upper) == 2:
+        near += [each for each in names if len(each) == 2 and each[0] == upper[0]]
+    return f"; did you mean {names[near[0]]!r}?" if near else ""
+
+
+def in_place_of(word: str, near: str) -> str:
+    """What :func:`meant` returned of a word that is elsewhere than the message."""
+    return near.replace("?", f" in place of {word!r}?")
+
+
+def refusal(error: SqlglotError, tokens: Sequence[Token], text: str) -> tuple[str, int]:
+    """What is said of an error of sqlglot, and its place.
+
+    Args:
+        error: of the tokens.
+        tokens: of a statement, or of a part of it.
+        text: the whole text: a word that is there twice is a name, and not a mistake.
+    """
+    for each in getattr(error, "errors", []):
+        line, column, near = each.get("line"), each.get("col"), each.get("highlight") or ""
+        place = next(
+            (n for n, token in enumerate(tokens) if token.line == line and token.col == column), None
+        )
+        number = len(tokens) - 1 if place is None else place
+        what = _words(str(each.get("description") or ""), near or tokens[number].text)
+        start = tokens[number].end if place is None else tokens[number].start
+        return f"syntax: {what}{_wrong_word(tokens, number, text)}", int(start)
+    return "syntax: this is no SQL", int(tokens[0].start)
+
+
+def _words(description: str, near: str) -> str:
+    """What sqlglot says, without the names of its classes."""
+    told = description.split("\n")[0].rstrip(".")
+    if "missing for <class" in told or "but got <Token" in told:
+        what = "a table" if "table name" in told else "something"
+        return f"{what} is missing after {near!r}"
+    if not told or "Unexpected token" in told:
+        return f"{near!r} is not expected here"
+    return f"{re.sub('<[^>]*>', '', told)}, near {near!r}"
+
+
+def _wrong_word(tokens: Sequence[Token], number: int, text: str) -> str:
+    counts = Counter(re.findall(r"\w+", text.upper()))
+    for step in _NEAR:
+        if not 0 <= number + step < len(tokens):
+            continue
+        token = tokens[number + step]
+        if token.token_type is TokenType.VAR and counts[token.text.upper()] < 2:
+            found = meant(token.text)
+            if found:
+                return in_place_of(token.text, found) if step else found
+    return ""
