@@ -19,7 +19,7 @@ NEWCOMERS_MAX, PATIENCE_S = 256, 10.0
 
 
 class Newcomers:
-    """The newcomers of one server, or of several; any thread may tell."""
+    """Keeps those of one server, or of several; any thread may tell."""
 
     def __init__(self, most: int = NEWCOMERS_MAX, clock: Clock | None = None) -> None:
         """``most``: of more than these the oldest is hung up on."""
@@ -69,7 +69,7 @@ class Entrance(socket.socket):
         self.newcomers = Newcomers()
 
     def accept(self) -> tuple[socket.socket, Any]:
-        """Accept a connection, as a socket does, and note the newcomer."""
+        """Return a connection, as a socket does."""
         connected, address = super().accept()
         self.newcomers.came(connected)
         return connected, address

@@ -410,7 +410,7 @@ class JoinOperator(InTimeOperator):
             self._move_out_s = began_s + (1 + _MOVE_OUT_REST) * took_s
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        """Yield what is left: all rows are complete."""
+        """Complete all rows."""
         yield from self.on_watermark(WATERMARK_MAX_MS)
 
     def _fire(self, watermark_ms: int) -> Iterator[pa.RecordBatch]:
