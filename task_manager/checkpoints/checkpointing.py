@@ -308,7 +308,7 @@ class CheckpointParticipant:
             CheckpointError: none of this number can have begun; taken for ended, it would end all that come.
         """
         newest_id = max(self.ended_id, self._begun_id)
-        if newest_id and checkpoint_id > newest_id + _AHEAD_MAX:
+        if checkpoint_id > newest_id + _AHEAD_MAX:
             raise CheckpointError(
                 f"checkpoint {checkpoint_id} was never begun: the newest that task manager {self._address} has met is "
                 f"{newest_id}"

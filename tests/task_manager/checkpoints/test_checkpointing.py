@@ -221,6 +221,8 @@ def test_a_checkpoint_that_was_given_up_lets_writes_go_on_and_has_no_part(side):
 
 def test_the_end_of_a_checkpoint_of_a_later_control_plane_is_taken_though_its_beginning_was_not_met(side):
     """Where all subtasks have ended nobody is told of beginnings; each control plane goes on with higher numbers."""
+    with pytest.raises(CheckpointError, match="was never begun"):
+        side.participant.ended(2**62, committed=True)
     side.snapshot(7)
     side.run()
     side.participant.ended(7, committed=True)

@@ -13,12 +13,13 @@ from dataclasses import dataclass, field, replace
 from weir.protocol.autoscale.decision import Change, Decision
 from weir.protocol.autoscale.demand import backlog, factors
 from weir.protocol.autoscale.hosts import Hosts
-from weir.protocol.autoscale.last_growth import LastGrowth
+from weir.protocol.autoscale.last_growth import LastGrowth, Recent
 from weir.protocol.autoscale.load_history import LoadHistory
 from weir.protocol.autoscale.measures import JobMeasure, StageMeasure
 from weir.protocol.autoscale.memory import fewest_by_memory
 from weir.protocol.autoscale.settings import AutoscaleSettings
 from weir.protocol.autoscale.sizing import Sizing, StageSizes
+from weir.protocol.autoscale.stage_memory import StageMemory
 
 #: A load that has been rising for this part of ``look_ahead_s`` is expected to go on.
 _RISING_SHARE = 0.2
@@ -35,36 +36,11 @@ _COMES_BACK_MAX = 2.5
 _AHEAD_KEPT = 2
 #: A stage loses no fewer than this part of its subtasks, and one at least.
 _FREED_MIN = 0.1
+#: Shares of hot keys are means of so many windows, and what a growth has brought of so many: a batch of a stage that is
+#: overloaded may take longer than a window, so that one of them has all of its rows, and the next one none.
+_HOT_WINDOWS, _RECENT_WINDOWS = 6, 3
 #: A stage with less of its time held back by others can use a full queue.
 _BLOCKED_MAX = 0.2
-
-
-@dataclass(slots=True)
-class _StageMemory:
-    """What is remembered of a stage."""
-
-    history: LoadHistory
-    #: When its overload, and the chance to shrink, began; None: there is none.
-    over_since_s: float | None = None
-    may_shrink_since_s: float | None = None
-    #: When it began to grow last.
-    grown_s: float | None = None
-    #: Subtasks that are busy, on average, and rows that come to them; the growth since which nothing else was changed.
-    busy: float = 0.0
-    rows_per_s: float = 0.0
-    last_growth: LastGrowth | None = None
-    has_shrunk: bool = False
-    #: It got fewer than it needs, because a step is bounded.
-    is_cut: bool = False
-    #: The time after which its load came back; 0: it did not.
-    period_s: float = 0.0
-    kept_until_s: float = -math.inf
-
-    def period_at(self, at_s: float, longest_s: float) -> float:
-        """The time after which the load comes back, if the stage grows now; 0: it has not grown and shrunk before."""
-        if self.has_shrunk and self.grown_s is not None:
-            return min(at_s - self.grown_s, longest_s)
-        return self.period_s
 
 
 @dataclass(slots=True)
@@ -72,14 +48,14 @@ class Autoscaler:
     """Decisions for one job; called with rising times."""
 
     settings: AutoscaleSettings
-    _memories: dict[int, _StageMemory] = field(default_factory=dict)
+    _memories: dict[int, StageMemory] = field(default_factory=dict)
     _changed_s: float = -math.inf
 
     def changed(self, at_s: float) -> None:
         """A rescale or a restart has ended, whoever wanted it: what was measured before does not hold."""
         self._changed_s = at_s
         for memory in self._memories.values():
-            memory.over_since_s = None
+            memory.over_since_s = memory.recent = None
 
     def look(self, at_s: float, job: JobMeasure) -> Decision:
         """Decide; called about once a second with means of the last ``window_s``."""
@@ -91,7 +67,11 @@ class Autoscaler:
         if known is None:
             return Decision(waits="waits: no row was read, though rows wait")
         hosts = Hosts(job)
-        sizes = [StageSizes(stage, hosts, settings) for stage in job.stages]
+        hot_s = _HOT_WINDOWS * settings.window_s
+        shares = [self._memory(stage).hot_share_at(at_s, stage, hot_s) for stage in job.stages]
+        sizes = [
+            StageSizes(stage, hosts, settings, share) for stage, share in zip(job.stages, shares, strict=True)
+        ]
         works = [stage.busy * factor for stage, factor in zip(job.stages, known, strict=True)]
         for stage, work, size in zip(job.stages, works, sizes, strict=True):
             self._note(at_s, stage, work, size.of(work))
@@ -149,7 +129,9 @@ class Autoscaler:
         memory.is_cut = after < wanted
         if after <= now:
             return None, present.limit
-        in_vain = memory.last_growth.in_vain(stage) if memory.last_growth else ""
+        in_vain = ""
+        if memory.last_growth is not None and memory.recent is not None:
+            in_vain = memory.last_growth.in_vain(stage, memory.recent)
         if in_vain:
             return None, present.limit or in_vain
         reason = f"{_percent(present.utilisation)} of its time would be needed"
@@ -157,7 +139,7 @@ class Autoscaler:
         reason += f", and {_percent(expected / work - 1)} more is to be expected" if is_ahead else ""
         return Change(stage.stage, stage.title, now, after, reason, is_ahead), sized.limit
 
-    def _expected(self, at_s: float, memory: _StageMemory, work: float) -> float:
+    def _expected(self, at_s: float, memory: StageMemory, work: float) -> float:
         """The load for which a stage grows: what rises goes on, and what comes back does so as high as before."""
         ahead_s = self.settings.look_ahead_s
         expected = memory.history.expected(work, _RISING_SHARE * ahead_s, ahead_s)
@@ -203,10 +185,12 @@ class Autoscaler:
             # A load that came back would have kept the subtasks: it does so no more, or later.
             memory.has_shrunk, memory.period_s, memory.last_growth = True, 0.0, None
             return
-        had_fewer = memory.last_growth is not None and memory.last_growth.has_fewer_rows
-        memory.last_growth = LastGrowth(
-            change.before, change.after, memory.busy, memory.rows_per_s, had_fewer_rows=had_fewer
-        )
+        recent, last, memory.last_growth = memory.recent, memory.last_growth, None
+        if recent is not None:
+            had_fewer = last is not None and last.has_fewer_rows(recent)
+            memory.last_growth = LastGrowth(
+                change.before, change.after, recent.busy, recent.rows_per_s, had_fewer_rows=had_fewer
+            )
         if memory.has_shrunk or memory.grown_s is None:
             memory.period_s = memory.period_at(at_s, _PERIOD_MAX * ahead_s)
             memory.grown_s, memory.has_shrunk = at_s, False
@@ -216,27 +200,41 @@ class Autoscaler:
     # --- what is remembered ----------------------------------------------------------------------------------------
 
     def _note(self, at_s: float, stage: StageMeasure, work: float, sized: Sizing) -> None:
-        memory = self._memories.get(stage.stage)
-        if memory is None:
-            down_s, ahead_s = self.settings.scale_down_after_s, self.settings.look_ahead_s
-            longest_s = max(down_s, _KEPT_PERIODS * _PERIOD_MAX * ahead_s)
-            memory = _StageMemory(LoadHistory(_PIECE_SHARE * min(down_s, _RISING_SHARE * ahead_s), longest_s))
-            self._memories[stage.stage] = memory
+        memory, settings = self._memory(stage), self.settings
         memory.history.add(at_s, work)
-        memory.busy, memory.rows_per_s = stage.busy, stage.rows_in_per_s
-        settings = self.settings
         highest = settings.target_of(stage.name) if memory.is_cut else settings.utilisation_max
         is_over = sized.utilisation > highest or self._is_full(stage)
         if not is_over:
             memory.over_since_s = None
         elif memory.over_since_s is None:
             memory.over_since_s = at_s
+            # What it did before has nothing to do with it; of a growth, all that came since tells.
+            memory.recent = memory.recent if memory.last_growth else None
+        if at_s - self._changed_s < settings.window_s:
+            return
+        if memory.recent is None:
+            memory.recent = Recent.of(at_s, stage)
+        else:
+            memory.recent.add(at_s, stage, _RECENT_WINDOWS * settings.window_s)
+
+    def _memory(self, stage: StageMeasure) -> StageMemory:
+        memory = self._memories.get(stage.stage)
+        if memory is None:
+            down_s, ahead_s = self.settings.scale_down_after_s, self.settings.look_ahead_s
+            longest_s = max(down_s, _KEPT_PERIODS * _PERIOD_MAX * ahead_s)
+            memory = StageMemory(LoadHistory(_PIECE_SHARE * min(down_s, _RISING_SHARE * ahead_s), longest_s))
+            self._memories[stage.stage] = memory
+        return memory
 
     def _judge(self, at_s: float, stage: StageMeasure) -> None:
-        """Look what the last growth has brought, with its first whole window: later on, other things change, too."""
-        memory = self._memories[stage.stage]
-        if memory.last_growth is not None and at_s - self._changed_s >= self.settings.window_s:
-            memory.last_growth.judge(stage, is_over=memory.over_since_s is not None)
+        """Look what the last growth has brought, in its first windows: later on, other things change, too."""
+        memory, since_s = self._memories[stage.stage], at_s - self._changed_s
+        if memory.last_growth is None or memory.recent is None:
+            return
+        # No later than another growth is possible, and with no less than one window.
+        wait_s = self.settings.cool_down_s + self.settings.window_s
+        is_last = since_s >= min(wait_s, _RECENT_WINDOWS * self.settings.window_s)
+        memory.last_growth.judge(memory.recent, is_over=memory.over_since_s is not None, is_last=is_last)
 
     def _is_full(self, stage: StageMeasure) -> bool:
         """Return whether rows fill its input though nobody after it holds it back, and it works most of the time."""

@@ -15,6 +15,27 @@ _FULL = 0.9
 
 
 @dataclass(slots=True)
+class Recent:
+    """Busy subtasks and rows of a stage of late: later looks count more. A batch may take longer than a window."""
+
+    busy: float
+    rows_per_s: float
+    begin_s: float
+    at_s: float
+
+    @classmethod
+    def of(cls, at_s: float, stage: StageMeasure) -> Recent:
+        """Begin with one look."""
+        return cls(stage.busy, stage.rows_in_per_s, at_s, at_s)
+
+    def add(self, at_s: float, stage: StageMeasure, span_s: float) -> None:
+        """Take in a look; those of more than ``span_s`` ago count little."""
+        weight, self.at_s = min((at_s - self.at_s) / span_s, 1.0), at_s
+        self.busy += weight * (stage.busy - self.busy)
+        self.rows_per_s += weight * (stage.rows_in_per_s - self.rows_per_s)
+
+
+@dataclass(slots=True)
 class LastGrowth:
     """The growth with which a stage got the subtasks that it has."""
 
@@ -25,29 +46,29 @@ class LastGrowth:
     rows_per_s: float
     #: After the growth before this one there were fewer rows than before it.
     had_fewer_rows: bool = False
-    #: As :meth:`judge` found it: that there are more rows, or fewer.
+    #: As :meth:`judge` found it.
     brought_rows: bool = True
-    has_fewer_rows: bool = False
     _is_judged: bool = False
 
-    def judge(self, stage: StageMeasure, *, is_over: bool) -> None:
+    def judge(self, recent: Recent, *, is_over: bool, is_last: bool) -> None:
         """Note what the growth has brought, once: rows that take longer some minutes later say nothing about it.
 
         Args:
-            stage: the first measurement of a whole window after the growth; later ones change nothing.
+            recent: the stage since the growth.
             is_over: the stage is overloaded all the same.
+            is_last: there is no more time for more rows.
         """
-        if self._is_judged or stage.parallelism != self.after:
+        if self._is_judged or (is_over and not is_last):
             return
         self._is_judged = True
-        rows_per_s = stage.rows_in_per_s
-        if not is_over or self._has_more(rows_per_s):
-            return
-        self.has_fewer_rows = rows_per_s < _SAME_MIN * self.rows_per_s
-        # The first time that there are fewer, each takes longer for another reason. More subtasks are of use then.
-        self.brought_rows = self.has_fewer_rows and not self.had_fewer_rows
+        # Without an overload it was enough.
+        self.brought_rows = not is_over or self._has_more(recent)
 
-    def in_vain(self, stage: StageMeasure) -> str:
+    def has_fewer_rows(self, recent: Recent) -> bool:
+        """Whether there are fewer rows than before the growth."""
+        return recent.rows_per_s < _SAME_MIN * self.rows_per_s
+
+    def in_vain(self, stage: StageMeasure, recent: Recent) -> str:
         """Why the stage gets no more, in words; empty: the growth helped, or nobody can tell.
 
         Two things tell. Subtasks that were added have no work: it is in a few keys. Or they have, and all of them
@@ -57,18 +78,23 @@ class LastGrowth:
         if stage.parallelism != self.after or fullest < _FULL:
             return ""
         begun = f"the growth from {self.before} to {self.after} subtasks helped little, so it gets no more: "
-        if stage.busy - self.busy < _USED_MIN * (self.after - self.before):
+        if recent.busy - self.busy < _USED_MIN * (self.after - self.before):
             return begun + (
-                f"one is busy all the time, but of all {self.after} on average {stage.busy:.1f}; a few keys may have "
+                f"one is busy all the time, but of all {self.after} on average {recent.busy:.1f}; a few keys may have "
                 "most of the rows"
             )
-        if self.brought_rows or self._has_more(stage.rows_in_per_s):
+        if self.brought_rows or self._has_more(recent):
+            return ""
+        if self.has_fewer_rows(recent) and not self.had_fewer_rows:
+            # The first time, each takes longer for another reason, as far as anybody can tell.
             return ""
         return begun + (
-            f"{self.rows_per_s:,.0f} rows a second came through before it, and {stage.rows_in_per_s:,.0f} do now, "
+            f"{self.rows_per_s:,.0f} rows a second came through before it, and {recent.rows_per_s:,.0f} do now, "
             "though all are busy; what they wait for may be the limit"
         )
 
-    def _has_more(self, rows_per_s: float) -> bool:
+    def _has_more(self, recent: Recent) -> bool:
         """Whether subtasks that were added process their part of what each did before."""
-        return rows_per_s >= self.rows_per_s * (1 + _USED_MIN * (self.after - self.before) / self.before)
+        return recent.rows_per_s >= self.rows_per_s * (
+            1 + _USED_MIN * (self.after - self.before) / self.before
+        )

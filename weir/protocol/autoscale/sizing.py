@@ -38,8 +38,12 @@ class Sizing:
 class StageSizes:
     """Sizes of one stage by load; made anew for each measurement."""
 
-    def __init__(self, stage: StageMeasure, hosts: Hosts, settings: AutoscaleSettings) -> None:
+    def __init__(
+        self, stage: StageMeasure, hosts: Hosts, settings: AutoscaleSettings, hot_share: float
+    ) -> None:
+        """``hot_share``: of the rows, of the hottest key group; a mean of more than this measurement."""
         self._stage, self._hosts = stage, hosts.of(stage)
+        self._hot_share = hot_share
         self._bounds, self._target = settings.of_stage(stage.name), settings.target_of(stage.name)
         self._uneven = self._unevenness()
 
@@ -94,7 +98,7 @@ class StageSizes:
         """Share of the rows that come to the busiest of so many subtasks."""
         groups = self._stage.group_count
         even = math.ceil(groups / count) / groups if groups else 1 / count
-        return max(self._stage.hot_group[1], min(even * self._uneven, 1.0))
+        return max(self._hot_share, min(even * self._uneven, 1.0))
 
     def _unevenness(self) -> float:
         """How much more than others the busiest subtask gets for no reason that is known."""
@@ -102,14 +106,14 @@ class StageSizes:
         rate, count, groups = stage.rows_in_per_s, stage.parallelism, stage.group_count
         if rate <= 0 or not groups or count < 2:
             return 1.0
-        known = max(math.ceil(groups / count) / groups, stage.hot_group[1])
+        known = max(math.ceil(groups / count) / groups, self._hot_share)
         most = max(each.rows_in_per_s for each in stage.subtasks) / rate
         return min(max(most / known, 1.0), _UNEVEN_MAX)
 
     def _limits(self, work: float) -> Iterator[tuple[int, str]]:
         """The most subtasks that are possible or of use, and why, in words."""
         stage, groups = self._stage, self._stage.group_count
-        group, share = stage.hot_group
+        group, share = stage.hot_group[0], self._hot_share
         if share > 0 and work * share > self._target:
             counts = range(1, groups + 1)
             useful = bisect_left(counts, True, key=lambda count: self._share(count) <= share + _ROUNDING) + 1

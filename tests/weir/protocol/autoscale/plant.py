@@ -33,6 +33,8 @@ class Step:
     hot: float = 0.0
     #: Its subtasks report that share; otherwise nobody knows why they are uneven.
     tells_hot: bool = True
+    #: Their samples are so many times the share, at least and at most.
+    seen: tuple = (1.0, 1.0)
     partitions: int = 0
     #: Processors that a busy subtask uses.
     computes: float = 0.0
@@ -202,6 +204,7 @@ class Plant:
                 busy = min(max(busy, 0.0), 1.0)
                 own = self._shares(step)[index]
                 hot = min(step.hot / own, 1.0) if step.hot and step.tells_hot and index == 0 and own else 0.0
+                hot = min(hot * self.random.uniform(*step.seen), 1.0) if hot else 0.0
                 subtasks.append(
                     SubtaskMeasure(
                         index,

@@ -196,6 +196,14 @@ def test_a_hot_key_is_named_and_gets_no_subtasks_that_do_not_help():
     assert any("key group 0 has 50 % of the rows" in line and "do not help" in line for line in plant.lines())
 
 
+def test_a_hot_key_of_which_samples_differ_gets_no_more_subtasks_with_each_low_one():
+    # As seen on real processes: batches of an overloaded stage take longer than a window.
+    step = Step("count", 100.0, parallelism=2, groups=128, hot=0.34, seen=(0.4, 1.6))
+    plant = Plant([source(), step], steady(400.0), tick_s=2).run(10 * MINUTE)
+    assert step.parallelism <= 6
+    assert len(plant.decisions) <= 3
+
+
 def test_a_hot_partition_gets_no_readers_that_do_not_help():
     read = Step("events", 100.0, parallelism=2, partitions=64, hot=0.5, tells_hot=False)
     settings = AutoscaleSettings(scales_sources=True)
