@@ -129,12 +129,12 @@ class Checkpointer:
         return None if self.latest is None else self.latest.manifest.checkpoint_id
 
     @property
-    def relinkable_id(self) -> int:
+    def relinkable_id(self) -> int | None:
         """The checkpoint whose files stay until another one is complete, or 0: there is none.
 
-        Not while a manifest is being written, with which files may expire.
+        None while a manifest is being written, with which files may expire.
         """
-        return (self.latest_id or 0) if self.is_settled else 0
+        return (self.latest_id or 0) if self.is_settled else None
 
     @property
     def last_id(self) -> int:

@@ -21,6 +21,8 @@ log = logging.getLogger("control_plane")
 
 #: A task manager that did not take an order to stop is told again after so long, while it is registered.
 _ASK_AGAIN_S = 0.2
+#: How often, and after how long, it is asked whether a manifest is written now.
+_MANIFEST_LOOKS, _MANIFEST_LOOK_S = 50, 0.02
 #: Tells one task manager something about some of its subtasks.
 _Tell = Callable[[str, list[SubtaskId]], Awaitable[None]]
 
@@ -37,7 +39,7 @@ class RescaleCalls:
         identities: Mapping[int, JobIdentity],
         handle: Callable[[RescaleMachine, model.RescaleEvent], None],
         fail: Callable[[RescaleMachine, str], None],
-        relinks_to: Callable[[], int] = int,
+        relinks_to: Callable[[], int | None] = int,
     ) -> None:
         """Say nothing yet.
 
@@ -49,7 +51,7 @@ class RescaleCalls:
             identities: the deployment that each rescale, by id, belongs to; grows meanwhile.
             handle: takes an event of a rescale in.
             fail: ends the job because of a rescale, with the cause.
-            relinks_to: returns the checkpoint whose images new owners may open; 0: none.
+            relinks_to: returns the checkpoint whose images new owners may open; 0: none; None: it is about to change.
         """
         self._job = job
         self._background = background
@@ -60,6 +62,15 @@ class RescaleCalls:
         self._fail = fail
         self._relinks_to = relinks_to
 
+    async def _relinkable_id(self) -> int:
+        """Wait a moment for a manifest that is being written, as often in an object store; none begins after it."""
+        for _ in range(_MANIFEST_LOOKS):
+            found = self._relinks_to()
+            if found is not None:
+                return found
+            await self._background.sleep(_MANIFEST_LOOK_S)
+        return 0
+
     async def prepare(self, rescale: RescaleMachine, action: model.SendPrepare) -> None:
         """Tell the owners of a stage which groups move; what they answer are events."""
         # That a rescale is under way is on record before anybody hears of it.
@@ -68,7 +79,7 @@ class RescaleCalls:
                 self._handle(rescale, model.PrepareRefused(subtask, NOT_ON_RECORD))
             return
         # One for all owners: the old ones tell what has changed since.
-        relink_checkpoint_id = self._relinks_to() if self._job.strategy.relinks else 0
+        relink_checkpoint_id = await self._relinkable_id() if self._job.strategy.relinks else 0
         moves = [
             control_pb2.GroupMove(
                 key_group=move.group, source_subtask_index=move.source, target_subtask_index=move.target

@@ -58,7 +58,7 @@ class Rescaler:
         record: Record,
         hindrance: Callable[[], RescaleRefusal | None],
         avoided: Callable[[], Collection[str]],
-        relinks_to: Callable[[], int] = int,
+        relinks_to: Callable[[], int | None] = int,
     ) -> None:
         """A job without a rescale.
 
@@ -74,7 +74,7 @@ class Rescaler:
             record: of the job; it must tell of a rescale before task managers hear of it.
             hindrance: returns why no rescale can start now, apart from another rescale.
             avoided: returns the task managers that take no new subtask.
-            relinks_to: returns the checkpoint whose images new owners may open; 0: none.
+            relinks_to: returns the checkpoint whose images new owners may open; 0: none; None: it is about to change.
         """
         #: By generation: the situation of the rescale that the job's failure ended.
         self._ended_by_failure: dict[int, str] = {}

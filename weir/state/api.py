@@ -7,7 +7,7 @@ Keys and values are opaque bytes; a key's layout is ``weir.state.layout``'s busi
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -47,7 +47,7 @@ class StateReader(ABC):
         """
 
     def will_scan(  # noqa: B027
-        self, ranges: Sequence[tuple[bytes, bytes | None]], bytes_max: int
+        self, ranges: Iterable[tuple[bytes, bytes | None]], bytes_max: int
     ) -> None:
         """Prepare for scans of these ranges: a reader whose reads take long may begin them together. Mostly nothing.
 

@@ -112,3 +112,12 @@ def test_owners_of_an_earlier_deployment_are_not_told_that_a_rescale_is_taken_ba
 
     asyncio.run(calls_to(job, {"h:1": peer}, start_again).abort(rescale_that(is_final=True), [OLD], 2))
     assert len(peer.asked) == 1
+
+
+def test_a_manifest_that_is_being_written_is_waited_for_and_not_for_ever():
+    answers = [None, None, 7]
+    calls = calls_to(types.SimpleNamespace(), {}, on_sleep=lambda: answers.pop(0) if answers[1:] else None)
+    calls._relinks_to = lambda: answers[0]
+    assert asyncio.run(calls._relinkable_id()) == 7
+    answers[:] = [None]
+    assert asyncio.run(calls._relinkable_id()) == 0

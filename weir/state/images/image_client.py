@@ -114,6 +114,12 @@ class ImageClient:
         """
         raise StateError(f"{self.address} belongs to a checkpoint and cannot be written")
 
+    def will_scan(self, ranges: Sequence[tuple[bytes, bytes | None]], bytes_max: int) -> None:
+        """Prepare for scans of these ranges; see ``StateReader``."""
+        for image_id in self._ids:
+            with self._use(image_id) as image:
+                image.will_scan(ranges, bytes_max)
+
     def scan(
         self,
         start: bytes,

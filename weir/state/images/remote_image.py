@@ -10,7 +10,7 @@ import heapq
 import threading
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
 
@@ -124,7 +124,7 @@ class RemoteImage(StateReader):
         return value if number > deleted and number & _KIND == PUT else None
 
     @override
-    def will_scan(self, ranges: Sequence[tuple[bytes, bytes | None]], bytes_max: int) -> None:
+    def will_scan(self, ranges: Iterable[tuple[bytes, bytes | None]], bytes_max: int) -> None:
         """Fetch what scans of these ranges begin with, of all tables at the same time: a block of each at least."""
         begins = [
             (key, stop, places[0])

@@ -23,7 +23,7 @@ import numpy as np
 from typing_extensions import override
 
 from weir.state.api import StateBackend
-from weir.state.images.image_client import is_image
+from weir.state.images.image_client import ImageClient, is_image
 from weir.state.layout import GROUP_OF
 from weir.state.packed import PackedKeys
 from weir.state.placement.changed_keys import ChangedKeys
@@ -284,6 +284,23 @@ class PlacedStore(StateBackend):
                 return self._local.scan(pieces[0].start, pieces[0].stop, reverse=reverse)
             self._packed.settle()
             return open_scan(pieces, self._local, self._scan_peer, reverse)
+
+    @override
+    def will_scan(self, ranges: Iterable[tuple[bytes, bytes | None]], bytes_max: int) -> None:
+        """Prepare for scans of ranges, each within a key group: those of images in an object store begin together."""
+        with self._lock:
+            self._check_open()
+            if self._places.all_local:
+                return
+            by_address: dict[str, list[tuple[bytes, bytes | None]]] = {}
+            for start, stop in ranges:
+                place = self._places.by_group.get(start[:2])
+                if isinstance(place, MigratingGroup) and is_image(place.address):
+                    by_address.setdefault(place.address, []).append((start, stop))
+            for address, listed in by_address.items():
+                client = self._client(address)
+                if isinstance(client, ImageClient):
+                    client.will_scan(listed, bytes_max)
 
     def _scan_peer(
         self, address: str, pieces: Sequence[Piece], reverse: bool

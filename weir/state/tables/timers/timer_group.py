@@ -50,6 +50,8 @@ class TimerGroup:
     fired_count: int = 0
     #: No live timer is earlier than this; None: nobody has looked.
     next_ms: int | None = None
+    #: Whether the store was scanned for this owner.
+    was_scanned: bool = False
     #: Timers that changed and are perhaps not in the store yet: True: registered, False: fired or deleted.
     unwritten: dict[bytes, bool] = field(default_factory=dict)
     #: The registered ones among these, as a heap; others may be there, too.
@@ -108,7 +110,7 @@ class TimerGroup:
 
     def seek(self, store: StateReader) -> None:
         """Find the first live timer."""
-        stored = self.end
+        stored, self.was_scanned = self.end, True
         for key, _ in store.scan(self.place, self.end):
             if key not in self.unwritten:
                 stored = key
@@ -142,6 +144,7 @@ class TimerGroup:
         if bound <= self.place:
             return [], self.place
         stored: list[bytes] = []
+        self.was_scanned = True
         for key, _ in store.scan(self.place, self.end):
             if key in self.unwritten:
                 continue

@@ -143,6 +143,8 @@ class TimerTable(StateTable):
             places = self._backend.get_many([group.place_key for group in fresh])
             for group, place in zip(fresh, places, strict=True):
                 group.begin(place)
+            self._backend.will_scan(((group.place, group.end) for group in fresh), 0)
+            for group in fresh:
                 group.seek(self._backend)
 
     def take(self, until_ms: int, count_max: int) -> Due:
@@ -153,9 +155,16 @@ class TimerTable(StateTable):
         due = Due([], [])
         while self.next_ms() <= until_ms and not due.keys:
             self._next_ms = None
-            for group in self._groups.values():
-                if group.next_ms is None or group.next_ms > until_ms:
-                    continue
+            looked_at = [
+                group
+                for group in self._groups.values()
+                if group.next_ms is not None and group.next_ms <= until_ms
+            ]
+            fresh = [(group.place, group.end) for group in looked_at if not group.was_scanned]
+            if len(fresh) > 1:
+                # Of a store elsewhere: each scan by itself would take as long as all together.
+                self._backend.will_scan(fresh, 0)
+            for group in looked_at:
                 part = group.take(self._backend, until_ms, count_max - len(due.keys))
                 if not part.keys:
                     # The earliest ones were deleted.
