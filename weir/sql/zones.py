@@ -29,8 +29,8 @@ def zone_of(node: exp.Expr | None, parent: exp.Expr) -> str:
 def at_zone(value: Typed, zone: str, node: exp.Expr) -> Typed:
     """The time of a zone's clocks at a moment (of a TIMESTAMPTZ), or the moment at which they tell a time.
 
-    Where clocks go back, a time that is told twice is the later one. A time that clocks leave out is as the clock of the
-    day before would tell it.
+    Where clocks go back, a time that is told twice is the later one. A time that clocks leave out is as the clock of
+    the day before would tell it.
 
     Raises:
         Unplaced: it is no time.
