@@ -96,6 +96,8 @@ class Measuring:
             sum(each.behind + each.overdue for each in load.subtasks) if knows else None,
             sum(each.behind_more_per_s + each.overdue_more_per_s for each in load.subtasks),
             self._rescaler.why_fixed(stage),
+            sum(each.queued_rows for each in load.subtasks),
+            sum(each.queued_more_per_s for each in load.subtasks),
         )
 
     def _subtask(self, stage: Stage, load: SubtaskLoad, channels: int) -> SubtaskMeasure:

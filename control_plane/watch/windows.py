@@ -32,10 +32,23 @@ Reports = Mapping[SubtaskId, control_pb2.SubtaskReport]
 
 
 @dataclass(frozen=True, slots=True)
+class _Queue:
+    """What waits for a subtask in all of its channels."""
+
+    rows: int = 0
+    #: Of the oldest row.
+    age_ms: float = 0.0
+
+
+_NOTHING_WAITS = _Queue()
+
+
+@dataclass(frozen=True, slots=True)
 class _Look:
     at_s: float
     reports: Reports
     latency_counts: tuple[int, ...]
+    queues: Mapping[SubtaskId, _Queue]
 
 
 class LoadWindows:
@@ -57,7 +70,7 @@ class LoadWindows:
         if generation != self._generation:
             self._generation = generation
             self._looks.clear()
-        self._looks.append(_Look(at_s, dict(reports), _latency_counts(reports)))
+        self._looks.append(_Look(at_s, dict(reports), _latency_counts(reports), _queues(reports)))
         kept_s = max(_LATENCY_WINDOW_S, self._window_s)
         while len(self._looks) > 2 and at_s - self._looks[1].at_s >= kept_s:
             self._looks.popleft()
@@ -77,27 +90,27 @@ class LoadWindows:
 
     def stages(self, graph: PhysicalGraph, now_ms: int) -> list[StageLoad]:
         """The loads of all stages; ``now_ms`` is the wall clock, for lags of watermarks."""
-        last = self._looks[-1].reports if self._looks else {}
-        ages_ms = _queue_ages_ms(last)
         return [
             StageLoad(
                 stage.index,
                 stage.name,
-                [self._subtask(subtask, ages_ms.get(subtask, 0.0), now_ms) for subtask in stage.subtasks()],
+                [self._subtask(subtask, now_ms) for subtask in stage.subtasks()],
                 producers_of(stage),
             )
             for stage in graph.stages
         ]
 
-    def _subtask(self, subtask: SubtaskId, queued_age_ms: float, now_ms: int) -> SubtaskLoad:
+    def _subtask(self, subtask: SubtaskId, now_ms: int) -> SubtaskLoad:
         index = subtask.subtask_index
         report = self._looks[-1].reports.get(subtask) if self._looks else None
+        queue = self._looks[-1].queues.get(subtask, _NOTHING_WAITS) if self._looks else _NOTHING_WAITS
         if report is None:
-            return SubtaskLoad(index, queued_age_ms=queued_age_ms, is_known=False)
+            return SubtaskLoad(index, queued_age_ms=queue.age_ms, queued_rows=queue.rows, is_known=False)
         first = self._first(subtask)
         seconds = self._looks[-1].at_s - first.at_s if first is not None else 0.0
         before = first.reports[subtask] if first is not None else report
-        busy, blocked = _shares(before, report, seconds, queued_age_ms)
+        queued_before = first.queues.get(subtask, _NOTHING_WAITS).rows if first is not None else queue.rows
+        busy, blocked = _shares(before, report, seconds, queue.age_ms)
         has_watermark = _WATERMARK_MIN_MS < report.watermark_ms < _WATERMARK_MAX_MS
         return SubtaskLoad(
             index,
@@ -105,7 +118,9 @@ class LoadWindows:
             blocked,
             _rate(before, report, report.records_in - before.records_in, seconds),
             _rate(before, report, report.records_out - before.records_out, seconds),
-            queued_age_ms,
+            queue.age_ms,
+            queue.rows,
+            (queue.rows - queued_before) / seconds if seconds > 0 else 0.0,
             report.hot_group,
             report.hot_group_share,
             now_ms - report.watermark_ms if has_watermark else None,
@@ -178,14 +193,15 @@ def _behind(report: control_pb2.SubtaskReport) -> int:
     return sum(lag.records for lag in report.lags)
 
 
-def _queue_ages_ms(reports: Reports) -> dict[SubtaskId, float]:
-    """Return by consumer how long the oldest row that waits for it has waited; senders report it."""
-    ages: dict[SubtaskId, float] = {}
+def _queues(reports: Reports) -> dict[SubtaskId, _Queue]:
+    """Return by consumer what waits for it; senders report it."""
+    queues: dict[SubtaskId, _Queue] = {}
     for report in reports.values():
         for channel in report.channels:
             consumer = SubtaskId(channel.consumer.stage_index, channel.consumer.subtask_index)
-            ages[consumer] = max(ages.get(consumer, 0.0), channel.age_us / 1e3)
-    return ages
+            queue = queues.get(consumer, _NOTHING_WAITS)
+            queues[consumer] = _Queue(queue.rows + channel.rows, max(queue.age_ms, channel.age_us / 1e3))
+    return queues
 
 
 def _latency_counts(reports: Reports) -> tuple[int, ...]:

@@ -40,8 +40,18 @@ def factors(job: JobMeasure, catch_up_s: float, factor_max: float) -> list[float
                 factor = sum(found[index] * rate for index, rate in rates.items()) / total
             else:
                 factor = max(known, default=1.0)
+            factor *= _of_queue(stage, catch_up_s)
         found[stage.stage] = min(factor, factor_max)
     return [found[stage.stage] for stage in job.stages]
+
+
+def _of_queue(stage: StageMeasure, catch_up_s: float) -> float:
+    """Return what comes to a stage as a multiple of what it processes; until its channels are full it is more."""
+    rate = stage.rows_in_per_s
+    backlog_rows = stage.queued - _USUAL_WAIT_S * rate
+    if rate <= 0 or backlog_rows <= 0:
+        return 1.0
+    return 1.0 + (max(stage.queued_more_per_s, 0.0) + backlog_rows / catch_up_s) / rate
 
 
 def _of_source(stage: StageMeasure, catch_up_s: float) -> float | None:

@@ -52,6 +52,9 @@ class StageMeasure:
     waiting_more_per_s: float = 0.0
     #: Why the stage cannot be scaled; empty: it can.
     fixed: str = ""
+    #: Rows in the channels before it, and how many more there are each second.
+    queued: float = 0.0
+    queued_more_per_s: float = 0.0
 
     @property
     def parallelism(self) -> int:

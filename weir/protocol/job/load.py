@@ -35,6 +35,9 @@ class SubtaskLoad:
     rows_out_per_s: float = 0.0
     #: How long the oldest row in its input has waited.
     queued_age_ms: float = 0.0
+    #: Rows that wait in its input, and how many more there are each second.
+    queued_rows: int = 0
+    queued_more_per_s: float = 0.0
     #: The key group of which most of its rows were, and its share of them; 0: not known.
     hot_group: int = 0
     hot_group_share: float = 0.0

@@ -3,6 +3,7 @@
 Seeded; no clock, no process. Stages process what their subtasks can, rows wait before the source if a stage cannot.
 """
 
+import math
 import random
 from dataclasses import dataclass, field
 
@@ -28,7 +29,7 @@ class Step:
     #: Rows out per row in.
     selectivity: float = 1.0
     groups: int = 0
-    #: Key group 0 has this share of the rows.
+    #: Key group 0, or partition 0, has this share of the rows.
     hot: float = 0.0
     #: Its subtasks report that share; otherwise nobody knows why they are uneven.
     tells_hot: bool = True
@@ -36,6 +37,18 @@ class Step:
     #: Processors that a busy subtask uses.
     computes: float = 0.0
     fixed: str = ""
+    #: Rows that the channels before it take while it falls behind.
+    room: float = 0.0
+    #: Rows a second that all subtasks process together at most, because they call one service; 0: no such limit. Of it
+    #: each of them takes this part away.
+    shared: float = 0.0
+    loses: float = 0.0
+
+    @property
+    def speed(self):
+        if not self.shared:
+            return self.rate
+        return min(self.rate, self.shared * (1 - self.loses) ** self.parallelism / self.parallelism)
 
 
 @dataclass
@@ -63,6 +76,7 @@ class Plant:
         self.autoscaler = Autoscaler(self.settings)
         self.random = random.Random(self.seed)
         self.second, self.waiting = 0, 0.0
+        self.queued = [0.0] * len(self.steps)
         self.window, self.log, self.decisions = [], [], []
         self.placement = {}
         if not self.managers:
@@ -91,10 +105,12 @@ class Plant:
     def _shares(self, step):
         """Share of the rows of each subtask."""
         count = step.parallelism
-        if not step.groups:
+        # Partitions of which one is hot are divided as key groups are.
+        parts = step.groups or (step.partitions if step.hot else 0)
+        if not parts:
             return [1 / count] * count
-        weights = [step.hot or 1 / step.groups]
-        weights += [(1 - weights[0]) / max(step.groups - 1, 1)] * (step.groups - 1)
+        weights = [step.hot or 1 / parts]
+        weights += [(1 - weights[0]) / max(parts - 1, 1)] * (parts - 1)
         shares = [0.0] * count
         for group, weight in enumerate(weights):
             shares[group % count] += weight
@@ -102,7 +118,7 @@ class Plant:
 
     def _capacity(self, step, scale):
         """Rows a second that all subtasks can process, where each gets its share."""
-        return min(step.rate * scale / share for share in self._shares(step) if share > 0)
+        return min(step.speed * scale / share for share in self._shares(step) if share > 0)
 
     def _host_scale(self, through):
         """How much of what they could do alone subtasks can, as processors of hosts are shared."""
@@ -112,11 +128,24 @@ class Plant:
         for step, rows in zip(self.steps, through, strict=True):
             for index, share in enumerate(self._shares(step)):
                 host = self.managers[self.placement[step.name, index]][0]
-                wanted[host] = wanted.get(host, 0.0) + min(rows * share / step.rate, 1.0) * step.computes
+                wanted[host] = wanted.get(host, 0.0) + min(rows * share / step.speed, 1.0) * step.computes
         return {
             host: min(1.0, count / wanted[host]) if count and wanted.get(host) else 1.0
             for host, count in processors.items()
         }
+
+    def _through(self, offered, limits):
+        """Rows of the source that each step processes a second; what is too much fills the channels before it."""
+        most, after = [], math.inf
+        for step, limit, queued in zip(
+            reversed(self.steps), reversed(limits), reversed(self.queued), strict=True
+        ):
+            most.insert(0, min(limit, after))
+            after = most[0] + (step.room - queued) / self.tick_s
+        found = [min(offered, most[0])]
+        for processed, queued in zip(most[1:], self.queued[1:], strict=True):
+            found.append(min(found[-1] + queued / self.tick_s, processed))
+        return found
 
     def tick(self):
         incoming = self.load(self.second)
@@ -129,18 +158,21 @@ class Plant:
         limits = [
             self._capacity(step, 1.0) / factor for step, factor in zip(self.steps, factors, strict=True)
         ]
-        read = min(offered, *limits)
-        scales = self._host_scale([read * factor for factor in factors])
+        through = self._through(offered, limits)
+        scales = self._host_scale([rows * factor for rows, factor in zip(through, factors, strict=True)])
         worst = min(scales.values(), default=1.0)
-        read = min(read, *(limit * worst for limit in limits)) if worst < 1 else read
-        self.waiting -= read * self.tick_s
+        if worst < 1:
+            through = self._through(through[0], [limit * worst for limit in limits])
+        self.waiting -= through[0] * self.tick_s
+        for number in range(1, len(through)):
+            self.queued[number] += (through[number - 1] - through[number]) * self.tick_s
         limiting = min(range(len(limits)), key=lambda i: limits[i])
         is_held = self.waiting > 0.01 * incoming
         sample = {}
         for number, (step, factor) in enumerate(zip(self.steps, factors, strict=True)):
-            rows = read * factor
+            rows = through[number] * factor
             for index, part in enumerate(self._shares(step)):
-                busy = min(rows * part / step.rate, 1.0)
+                busy = min(rows * part / step.speed, 1.0)
                 blocked = 1 - busy if is_held and number < limiting else 0.0
                 noise = 1 + self.noise * self.random.gauss(0, 1)
                 sample[number, index] = (
@@ -149,7 +181,8 @@ class Plant:
                     busy * noise,
                     blocked,
                 )
-        self.window.append((sample, self.waiting))
+        queued = [rows * factor for rows, factor in zip(self.queued, factors, strict=True)]
+        self.window.append((sample, self.waiting, queued))
         self.second += self.tick_s
         size = int(self.settings.window_s) // self.tick_s
         self.window = self.window[-size:]
@@ -164,7 +197,7 @@ class Plant:
             for index in range(step.parallelism):
                 rows, out, busy, blocked = (
                     sum(values) / span
-                    for values in zip(*(sample[number, index] for sample, _ in self.window), strict=True)
+                    for values in zip(*(sample[number, index] for sample, _, _ in self.window), strict=True)
                 )
                 busy = min(max(busy, 0.0), 1.0)
                 own = self._shares(step)[index]
@@ -194,6 +227,9 @@ class Plant:
                     self.window[-1][1] if not number and self.knows_lag else None,
                     more,
                     step.fixed,
+                    self.window[-1][2][number],
+                    (self.window[-1][2][number] - self.window[0][2][number])
+                    / max((span - 1) * self.tick_s, 1),
                 )
             )
         return JobMeasure(stages, self._managers(stages))
