@@ -211,7 +211,7 @@ def _chain(node: exp.Expr) -> list[exp.Expr]:
 
 
 def _balanced(parts: list[pl.Expr], *, is_and: bool) -> pl.Expr:
-    """All parts, joined as a tree that is no deeper than it must be."""
+    """Return one condition of all parts, as a tree that is no deeper than it must be."""
     while len(parts) > 1:
         pairs = [parts[start : start + 2] for start in range(0, len(parts), 2)]
         parts = [
