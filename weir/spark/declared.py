@@ -25,10 +25,13 @@ class DeclaredStep:
     def init(self, handle: Any) -> None:
         """Open the states; Spark calls this on the driver, too."""
         position = handle.getValueState("position", "value STRING")
-        self._opened = position, {
-            number: handle.getMapState(name, "key BINARY", "value BINARY")
-            for number, name in self._states.items()
-        }
+        self._opened = (
+            position,
+            {
+                number: handle.getMapState(name, "key BINARY", "value BINARY")
+                for number, name in self._states.items()
+            },
+        )
 
     def handleInputRows(self, key: Any, rows: Iterable[Any], timerValues: Any) -> Iterator[Any]:
         """Yield what a key group makes of a trigger, and its watermark."""
