@@ -27,7 +27,7 @@ _UNFINISHED = ".unfinished"
 #: Endings while salvage is under way: of what is put back, and of what was there instead.
 _BACK, _NOW = ".back", ".now"
 #: So many sets of data are kept: the first one, which has counted, and the latest; each of these was being filled.
-_ASIDES_MAX = 4
+_ASIDES = (ASIDE, *(f"{ASIDE}.{number}" for number in range(2, 5)))
 
 
 def _fallocate() -> Callable[[int, int, int, int], int] | None:
@@ -239,8 +239,7 @@ class DirectoryPlace:
 
     def asides(self) -> list[Path]:
         """Return the folders of what was set aside, the earliest first: each is what one replica had here."""
-        names = [ASIDE, *(f"{ASIDE}.{number}" for number in range(2, _ASIDES_MAX + 1))]
-        return [folder for name in names if (folder := self.path / name).is_dir()]
+        return [folder for name in _ASIDES if (folder := self.path / name).is_dir()]
 
     def set_aside(self, first: str) -> None:
         """Move everything into a folder of its own; see :class:`Place`."""
@@ -276,11 +275,13 @@ class DirectoryPlace:
         if not any(file.suffix == ".log" for file in unfinished.iterdir()):
             REMOVER.remove(unfinished)
             return
-        if len(kept) == _ASIDES_MAX:
+        if len(kept) == len(_ASIDES):
             REMOVER.remove(kept.pop(1))
-            for number, each in enumerate(kept[1:], 2):
-                os.replace(each, self.path / f"{ASIDE}.{number}")
-        os.replace(unfinished, self.path / (f"{ASIDE}.{len(kept) + 1}" if kept else ASIDE))
+        # Also those that a process had no time to rename any more.
+        for each, name in zip(kept, _ASIDES, strict=False):
+            if each.name != name:
+                os.replace(each, self.path / name)
+        os.replace(unfinished, self.path / _ASIDES[len(kept)])
 
     def check(self) -> None:
         """Refuse to be read while a part of it is elsewhere; see :class:`Place`."""

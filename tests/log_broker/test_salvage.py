@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shutil
 
 import pytest
 
@@ -156,7 +157,14 @@ def test_a_replica_that_begins_anew_on_and_on_keeps_what_it_had_first_and_what_i
     kept = [json.loads((tmp_path / name / "replica.json").read_text().splitlines()[1]) for name in folders]
     assert [document["promised_epoch"] for document in kept] == [4, 14, 15, 16]
     # What has no entries takes no place.
-    begin_anew(tmp_path, monkeypatch, "again")
+    new = begin_anew(tmp_path, monkeypatch, "again")
+    assert sorted(folder.name for folder in tmp_path.glob("aside*")) == folders
+    # A process died when it had removed one, and not renamed the others.
+    shutil.rmtree(tmp_path / "aside.2")
+    new.promise(30)
+    new.report()
+    new.lead(30, {1: new.machine.incarnation}, 3, 1)
+    begin_anew(tmp_path, monkeypatch, "at last")
     assert sorted(folder.name for folder in tmp_path.glob("aside*")) == folders
 
 
