@@ -12,6 +12,7 @@ from log_broker.partition import PartitionId, PartitionReplica
 from log_broker.peers import Peers
 from log_broker.replication import FollowerStream
 from log_broker.storage.partition_log import RECENT_BYTES_MAX
+from log_broker.storage.removal import REMOVER
 from log_broker.views import members_from_proto, name_from_proto, report_to_proto, settings_from_proto
 from log_broker.waiting import end, start
 from weir.clock import Clock
@@ -31,6 +32,7 @@ class Broker:
         """``directory``: each replica gets one below it."""
         self.broker_id = broker_id
         self._directory = directory
+        REMOVER.go_on(directory)
         self._clock = clock
         self.replicas: dict[PartitionId, PartitionReplica] = {}
         self.peers = Peers()
@@ -52,7 +54,7 @@ class Broker:
         for partition in view.partitions:
             name = name_from_proto(partition.name)
             if self.broker_id not in (*partition.replica_ids, partition.learner_id):
-                self._leave(name, partition.epoch)
+                self._leave(name, partition)
                 continue
             try:
                 replica = self._replica(name, topics[name.topic])
@@ -92,13 +94,15 @@ class Broker:
             self.news.set()
         return replica
 
-    def _leave(self, name: PartitionId, epoch: int) -> None:
+    def _leave(self, name: PartitionId, decided: log_pb2.PartitionView) -> None:
         """Delete a replica that was moved away, if this process had it; not by an older record than it has heard of.
 
         What else is in the folder stays: it may be another broker's, if ``--dir`` or ``--id`` is wrong.
         """
         replica = self.replicas.get(name)
-        if replica is None or epoch < replica.machine.promised_epoch:
+        if replica is None or decided.epoch < replica.machine.promised_epoch:
+            return
+        if not replica.hears(decided.epoch, decided.config):
             return
         del self.replicas[name]
         self._share_memory()
@@ -125,6 +129,9 @@ class Broker:
         self, replica: PartitionReplica, decided: log_pb2.PartitionView, addresses: dict[int, str]
     ) -> None:
         machine = replica.machine
+        if not replica.hears(decided.epoch, decided.config):
+            return
+        machine.loss_accepted(decided.loss_epoch)
         if decided.epoch > replica.stored_promise:
             replica.promise(decided.epoch)
             self.news.set()

@@ -21,6 +21,8 @@ log = logging.getLogger("log_broker.controller")
 
 _DURABILITIES = ("memory", "os", "fsync")
 PARTITIONS_MAX = 1024
+#: Of all topics together: each broker tells of all its replicas several times a second, and hears of all partitions.
+ALL_PARTITIONS_MAX = 4096
 #: Leaders move to brokers that are to lead this often, one at a time.
 _MOVE_EVERY_S = 1.0
 #: Not before a leader has led for so long; one that is to go moves at once.
@@ -90,7 +92,10 @@ class Controller(log_pb2_grpc.LogControllerServicer):
 
     async def Attend(self, _: Any, context: Any) -> None:
         """Hear one broker until its process ends, or is silent for too long."""
-        first = await asyncio.wait_for(context.read(), self._lease_s)
+        try:
+            first = await asyncio.wait_for(context.read(), self._lease_s)
+        except TimeoutError:
+            return
         if first is EOF:
             return
         broker_id, session = first.broker_id, _Session(first.address)
@@ -272,6 +277,7 @@ class Controller(log_pb2_grpc.LogControllerServicer):
                     config=each.config,
                     learner_id=each.learner,
                     target_ids=each.target,
+                    loss_epoch=each.loss_epoch,
                 )
                 for each in self._stored.partitions
             ],
@@ -300,7 +306,7 @@ class Controller(log_pb2_grpc.LogControllerServicer):
         if known is not None:
             return "" if known == settings else f"topic {asked.topic} is there with other settings: {known}"
         brokers = self._sessions.keys() - self._drained
-        if error := _mistake(asked, len(brokers)):
+        if error := _mistake(asked, len(brokers), len(self._partitions)):
             return error
         self._topics[asked.topic] = settings
         placed = place_replicas(asked.partitions, asked.replication, brokers, len(self._partitions))
@@ -353,19 +359,21 @@ class Controller(log_pb2_grpc.LogControllerServicer):
         found = [each for each in self._partitions if (each.record.topic, each.record.partition) == name]
         if not found:
             return log_pb2.AcceptLossReply(error=f"there is no partition {name}; weir log status lists them")
-        reports = self._reports().get(name, {})
-        error = found[0].accept_loss(broker_id, reports)
+        record = found[0].record
+        before = record.loss_epoch
+        error = found[0].accept_loss(broker_id, self._reports().get(name, {}))
         if error:
             return log_pb2.AcceptLossReply(error=f"partition {name}: {error}")
-        log.warning(
-            "partition %s: a loss is accepted: broker %d has it up to offset %d, and what others had beyond is gone",
-            name,
-            broker_id,
-            reports[broker_id].end_offset,
-        )
-        self._save()
+        if record.loss_epoch != before:
+            log.warning(
+                "partition %s: a loss is accepted: broker %d has it up to offset %d, and what others had is gone",
+                name,
+                broker_id,
+                record.loss_end_offset,
+            )
+            self._save()
         return log_pb2.AcceptLossReply(
-            end_offset=reports[broker_id].end_offset, error=await self._saver.until_stored()
+            end_offset=record.loss_end_offset, error=await self._saver.until_stored()
         )
 
     async def Status(self, request: log_pb2.StatusRequest, context: Any) -> log_pb2.StatusReply:
@@ -381,8 +389,8 @@ class Controller(log_pb2_grpc.LogControllerServicer):
         return status_of(self._status())
 
 
-def _mistake(asked: log_pb2.TopicSettings, brokers: int) -> str:
-    """Say what is wrong with the settings of a new topic; "": nothing."""
+def _mistake(asked: log_pb2.TopicSettings, brokers: int, partitions: int) -> str:
+    """Say what is wrong with the settings of a new topic, beside so many partitions of others; "": nothing."""
     name = asked.topic
     if not name or not all(letter.isalnum() or letter in "-_." for letter in name) or name.startswith("."):
         return f"{name!r} is no name of a topic: use letters, digits, -, _ and ."
@@ -392,6 +400,11 @@ def _mistake(asked: log_pb2.TopicSettings, brokers: int) -> str:
         )
     if not 0 < asked.partitions <= PARTITIONS_MAX:
         return f"topic {name}: {asked.partitions} partitions are not possible; from 1 to {PARTITIONS_MAX} are"
+    if partitions + asked.partitions > ALL_PARTITIONS_MAX:
+        return (
+            f"topic {name}: {asked.partitions} more partitions are not possible: the log has {partitions}, and "
+            f"{ALL_PARTITIONS_MAX} is the most; start another log, on other ports and with another --dir"
+        )
     if not 0 < asked.replication <= brokers:
         return f"topic {name}: {asked.replication} replicas need as many brokers, and {brokers} are here"
     if asked.durability not in _DURABILITIES:

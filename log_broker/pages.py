@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 
 import orjson
 import uvicorn
@@ -81,7 +82,10 @@ class PageServer:
         self._server = QuietServer(
             uvicorn.Config(
                 pages,
-                http=PatientProtocol,
+                http=partial(PatientProtocol, newcomers=self._socket.newcomers),  # type: ignore[arg-type]
+                ws="none",
+                # The audit log has who connects, and not who that says it is.
+                proxy_headers=False,
                 log_level="warning",
                 # As all of this process: bounded, and without control characters.
                 log_config=None,

@@ -5,19 +5,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-import shutil
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 from log_broker.errors import LogDamagedError, LogWriteError
 from log_broker.storage.partition_log import RECENT_BYTES_MAX, LogSettings, PartitionLog, sync
 from log_broker.storage.places import DirectoryPlace, MemoryPlace, Place
+from log_broker.storage.removal import REMOVER
 from weir.clock import Clock, wall_ms
 from weir.protocol.log.control import Report
 from weir.protocol.log.entries import (
     BATCH_BYTES_MAX,
     EPOCH_START_PRODUCER,
+    DamagedEntryError,
     Entry,
     Envelope,
     checksum,
@@ -119,6 +121,8 @@ class PartitionReplica:
         #: Something may have been set aside, by this process or one before it.
         self._has_aside = True
         self._recent_bytes_max = RECENT_BYTES_MAX
+        #: Epoch and number of the set of replicas, of the newest record that was heard of.
+        self._heard = 0, 0
         self._sync_wanted = asyncio.Event()
         self._place: Place
         self._recover()
@@ -131,6 +135,7 @@ class PartitionReplica:
             if self.settings.durability == "memory"
             else DirectoryPlace(self._directory)
         )
+        self._place.check()
         self.log = self._new_log()
         try:
             document = self._place.load(DOCUMENT)
@@ -240,6 +245,17 @@ class PartitionReplica:
 
     # -- promises and leadership
 
+    def hears(self, epoch: int, config: int) -> bool:
+        """Whether a record is as new as all that were heard of; else nothing that it says may be done.
+
+        It comes from a controller that was replaced, and has not noticed it yet. The set of replicas also changes
+        within an epoch: a leader that counted by an older one would acknowledge what no majority has.
+        """
+        if (epoch, config) < self._heard:
+            return False
+        self._heard = epoch, config
+        return True
+
     def promise(self, epoch: int) -> None:
         """Refuse lower epochs from now on, also after a restart.
 
@@ -316,9 +332,15 @@ class PartitionReplica:
             return Appended(verdict, offset, self.machine.end_offset)
         return Appended(verdict, offset, offset + header.record_count)
 
-    def take_over_producer(self, producer_id: int) -> tuple[int, int]:
-        """Note a producer's next epoch in the log; returns it, and the offset behind the note."""
-        epoch = self.log.producers.epoch_of(producer_id) + 1
+    def take_over_producer(self, producer_id: int, last_epoch: int = 0) -> tuple[int, int]:
+        """Note a producer's next epoch in the log; returns it, and the offset behind the note.
+
+        Args:
+            producer_id: of the producer.
+            last_epoch: its own last one. Batches of it may still come that nobody wrote yet: if their epoch was given
+                once more, they would be taken for later ones with their numbers, and these for known.
+        """
+        epoch = max(self.log.producers.epoch_of(producer_id), last_epoch) + 1
         offset = self._append(control_batch(producer_id, epoch))
         return epoch, offset + 1
 
@@ -370,6 +392,11 @@ class PartitionReplica:
         machine = self.machine
         for entry in entries[:1]:
             machine.check_follows(entry.envelope.offset)
+        for before, entry in pairwise(entries):
+            if entry.envelope.offset != before.end_offset:
+                raise DamagedEntryError(
+                    f"the entry at offset {entry.envelope.offset} came behind one that ends at {before.end_offset}"
+                )
         self._write([chunk], entries)
         for entry in entries:
             machine.appended(entry.envelope.epoch, entry.envelope.offset, entry.end_offset)
@@ -448,7 +475,7 @@ class PartitionReplica:
         """End, and delete all that is stored: this broker is no replica any more."""
         self.log.close()
         if self.settings.durability != "memory":
-            shutil.rmtree(self._directory)
+            REMOVER.remove(self._directory)
 
     def close(self) -> None:
         """End in order: after this the data counts as whole, also if the machine goes down."""

@@ -27,7 +27,7 @@ from weir.process.descriptors import raise_limit
 from weir.process.owned_directory import owned_directory
 from weir.records.file_keeper import FileKeeper, Keeper
 from weir.rpc import log_pb2_grpc
-from weir.rpc.access import Gate, add_port, async_gates
+from weir.rpc.access import SERVER_OPTIONS, Gate, add_port, async_gates
 from weir.types import join_address
 
 log = logging.getLogger("log_broker")
@@ -198,10 +198,7 @@ def _fail(future: asyncio.Future[None], error: Exception) -> None:
 
 
 def _server(gate: Gate) -> grpc.aio.Server:
-    # Without this, two brokers could share a port and each get half of the calls.
-    return grpc.aio.server(
-        interceptors=async_gates(gate), options=[("grpc.so_reuseport", 0), *CHANNEL_OPTIONS]
-    )
+    return grpc.aio.server(interceptors=async_gates(gate), options=[*SERVER_OPTIONS, *CHANNEL_OPTIONS])
 
 
 async def _listen(server: grpc.aio.Server, host: str, port: int, gate: Gate) -> int:

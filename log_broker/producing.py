@@ -85,7 +85,7 @@ class ProducerStream:
         next_sequence = 0
         self._producer_epoch = epoch
         if not epoch:
-            epoch, end_offset = replica.take_over_producer(opening.producer_id)
+            epoch, end_offset = replica.take_over_producer(opening.producer_id, opening.last_epoch)
             self._producer_epoch = epoch
             if not await self._is_committed(end_offset):
                 return False

@@ -147,6 +147,9 @@ class FollowerStream:
             if reply.promised_epoch:
                 self._step_down(reply.promised_epoch)
                 return
+            if not self._leads:
+                # What it has of this epoch says nothing of a later one.
+                return
             while self._under_way and self._under_way[0][0] <= reply.end_offset:
                 self._in_flight_bytes -= self._under_way.pop(0)[1]
             before = replica.machine.commit_offset

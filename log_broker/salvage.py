@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+from dataclasses import dataclass
 from pathlib import Path
 
 from log_broker.errors import LogDamagedError
@@ -33,14 +34,21 @@ def salvage(directory: Path) -> int:
         LogWriteError: the disk is full or broken.
         OSError: the same.
     """
-    if not (directory / ASIDE).is_dir():
+    place = DirectoryPlace(directory) if directory.is_dir() else None
+    if place is not None:
+        # Else what a broker had no time to move any more would be taken for what was put back.
+        place.end_set_aside(DOCUMENT)
+    if place is None or not (place.asides() or place.begun_swap()):
         raise ConfigError(
             f"{directory}: nothing was set aside; weir log status says which replicas began anew"
         )
-    place = DirectoryPlace(directory)
-    promised = max(_promised_epoch(place), _promised_epoch(DirectoryPlace(directory / ASIDE)))
-    place.swap_aside(DOCUMENT)
-    end_offset = _keep_whole(place)
+    documents = [directory / DOCUMENT, *directory.glob(f"{ASIDE}*/{DOCUMENT}")]
+    promised = max(map(_promised_epoch, documents))
+    begun = place.begun_swap()
+    # Segments without a document have been put back by an earlier call, which died then.
+    if begun or documents[0].exists() or not place.bases():
+        place.swap_aside(begun or _most(place.asides()), DOCUMENT)
+    end_offset = _keep(place, _whole_part(place))
     # Under another name: it is not what it was under the one before, and neither votes nor counts by itself.
     document = {
         "incarnation": secrets.randbits(63),
@@ -53,27 +61,52 @@ def salvage(directory: Path) -> int:
     return end_offset
 
 
-def _promised_epoch(place: DirectoryPlace) -> int:
+@dataclass(frozen=True)
+class _Whole:
+    """What is whole of a replica's data, from its first entry on."""
+
+    #: Epoch of its last entry, and offset behind it. The greater one has all that was acknowledged of both.
+    extent: tuple[int, int]
+    #: Bytes of each segment, by its base offset.
+    kept: dict[int, int]
+
+
+def _promised_epoch(file: Path) -> int:
     try:
-        document = place.load(DOCUMENT)
+        document = DirectoryPlace(file.parent).load(file.name)
     except LogDamagedError:
         return 0
     return 0 if document is None else int(document["promised_epoch"])
 
 
-def _keep_whole(place: DirectoryPlace) -> int:
-    """Keep segments from the first one on, up to the first entry that is not whole; returns the offset behind."""
-    bases, starts = place.bases(), place.starts()
-    end_offset, epoch, is_whole = min(bases, default=0), 0, True
-    # What lies before the first one is left of a removal that did not end.
-    for base in sorted({*bases, *(each for each in starts if each >= end_offset)}):
-        is_whole = is_whole and base == end_offset and base in bases and _has_start(place, base)
-        if is_whole:
-            end_offset, epoch, is_whole = _keep_entries(Segment(place, base), end_offset, epoch)
-        else:
-            log.warning("%s: what begins at offset %d does not follow, and is removed", place.name, base)
-            place.remove(base)
-    return end_offset
+def _most(folders: list[Path]) -> Path:
+    """Return the one with the most that is whole: the replica began anew more than once before it was filled."""
+    if len(folders) == 1:
+        return folders[0]
+    found = {folder: _whole_part(DirectoryPlace(folder)).extent for folder in folders}
+    for folder, (epoch, end_offset) in found.items():
+        log.warning("%s: whole up to offset %d, of epoch %d", folder, end_offset, epoch)
+    return max(folders, key=found.__getitem__)
+
+
+def _whole_part(place: DirectoryPlace) -> _Whole:
+    """Look at segments from the first one on, up to the first entry that is not whole; nothing is changed."""
+    bases = place.bases()
+    end_offset, epoch, kept = min(bases, default=0), 0, dict[int, int]()
+    for base in bases:
+        if base != end_offset or not _has_start(place, base):
+            break
+        kept[base] = 0
+        try:
+            for entry in Segment(place, base).scan(whole_may_be_torn=True, cuts=False):
+                if entry.envelope.epoch < epoch:
+                    raise LogDamagedError(f"{place.name}: an entry that was replaced lies at {end_offset}")
+                kept[base] += entry.envelope.entry_bytes
+                end_offset, epoch = entry.end_offset, entry.envelope.epoch
+        except LogDamagedError as error:
+            log.warning("whole up to offset %d: %s", end_offset, error)
+            break
+    return _Whole((epoch, end_offset), kept)
 
 
 def _has_start(place: DirectoryPlace, base: int) -> bool:
@@ -84,17 +117,15 @@ def _has_start(place: DirectoryPlace, base: int) -> bool:
         return False
 
 
-def _keep_entries(segment: Segment, end_offset: int, epoch: int) -> tuple[int, int, bool]:
-    """Cut a segment at its first entry that does not follow; returns offset, epoch there, and whether all do."""
-    size = 0
-    try:
-        for entry in segment.scan(whole_may_be_torn=True):
-            if entry.envelope.offset != end_offset or entry.envelope.epoch < epoch:
-                raise LogDamagedError("an entry that was replaced lies there")
-            size += entry.envelope.entry_bytes
-            end_offset, epoch = entry.end_offset, entry.envelope.epoch
-    except LogDamagedError as error:
-        log.warning("cut at offset %d: %s", end_offset, error)
-        segment.cut(size)
-        return end_offset, epoch, False
-    return end_offset, epoch, True
+def _keep(place: DirectoryPlace, whole: _Whole) -> int:
+    """Remove what is not whole; returns the offset behind the rest."""
+    bases = place.bases()
+    # What lies before the first one is left of a removal that did not end.
+    for base in sorted({*bases, *(each for each in place.starts() if each >= min(bases, default=0))}):
+        size = whole.kept.get(base)
+        if size is None:
+            log.warning("%s: what begins at offset %d does not follow, and is removed", place.name, base)
+            place.remove(base)
+        elif size != (segment := Segment(place, base)).file_bytes():
+            segment.cut(size)
+    return whole.extent[1]

@@ -252,9 +252,10 @@ class JobRuntime:
         return "" if self._database is None else self._database.waits_for
 
     def state_files(self) -> control_pb2.StateFiles:
-        """What this deployment has fetched to open state, and what is kept of other task managers."""
+        """What this deployment has fetched to open state, what is kept of other task managers, and stalls."""
         files, size_bytes = self._state.fetched
         kept = self.standby.progress
+        stalls, stall_s = self.store.stalls()
         return control_pb2.StateFiles(
             fetched_files=files,
             fetched_bytes=size_bytes,
@@ -262,6 +263,8 @@ class JobRuntime:
             standby_bytes=kept.held_bytes,
             standby_missing_bytes=kept.missing_bytes,
             standby_problem=kept.problem,
+            write_stalls=stalls,
+            write_stall_ms=int(stall_s * 1e3),
         )
 
     def deliver_last_parts_again(self) -> None:

@@ -17,7 +17,7 @@ from weir.errors import (
     AddressInUseError,
 )
 from weir.rpc import control_pb2_grpc, state_pb2_grpc
-from weir.rpc.access import Gate, add_port, threaded_gates
+from weir.rpc.access import SERVER_OPTIONS, Gate, add_port, threaded_gates
 from weir.rpc.wire import (
     message_size_options,
 )
@@ -39,8 +39,7 @@ class TaskManagerServer:
         self._server = grpc.server(
             ThreadPoolExecutor(_SERVER_THREADS_MAX, thread_name_prefix="grpc"),
             interceptors=threaded_gates(gate),
-            # Without this, two task managers could share a port and each get half of the calls.
-            options=[("grpc.so_reuseport", 0), *message_size_options(config.message_bytes_max)],
+            options=[*SERVER_OPTIONS, *message_size_options(config.message_bytes_max)],
         )
         self._questions = questions
         service = ControlService(slot, config.operator_quota, lambda: questions.place, gate)

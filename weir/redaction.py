@@ -41,8 +41,9 @@ _SETTING = re.compile(
 )
 #: Names, numbers and paths of words.
 _WORDS = re.compile(r"[A-Za-z_./ -]*|[0-9.]*")
-#: Shorter ones are hidden only where something tells what they are.
-_KNOWN_BYTES_MIN, _KNOWN_MAX = 8, 1_000
+#: Shorter ones are hidden only where something tells what they are, and words and numbers that are shorter than these:
+#: nobody has such a name.
+_KNOWN_BYTES_MIN, _LONG_BYTES_MIN, _KNOWN_MAX = 8, 16, 1_000
 _SECRET_NAME = re.compile(_SECRET, re.IGNORECASE)
 
 
@@ -97,7 +98,7 @@ def _credentials(value: Any, *, is_secret: bool = False) -> Iterator[str]:
             yield match[0][len(match[1]) :].strip("'\"")
     elif isinstance(value, Mapping):
         for key, item in value.items():
-            yield from _credentials(item, is_secret=is_secret or _names_secret(key))
+            yield from _credentials(item, is_secret=is_secret or names_secret(key))
     elif isinstance(value, list | tuple):
         for item in value:
             yield from _credentials(item, is_secret=is_secret)
@@ -105,7 +106,9 @@ def _credentials(value: Any, *, is_secret: bool = False) -> Iterator[str]:
 
 def _is_secretive(text: str) -> bool:
     """Whether a text can be told from a name or a word, which logs have for other reasons, too."""
-    return len(text) >= _KNOWN_BYTES_MIN and not _WORDS.fullmatch(text)
+    if _WORDS.fullmatch(text):
+        return len(text) >= _LONG_BYTES_MIN and text.isalnum()
+    return len(text) >= _KNOWN_BYTES_MIN
 
 
 def redacted(value: Any) -> Any:
@@ -116,7 +119,7 @@ def redacted(value: Any) -> Any:
     if isinstance(value, str):
         return redacted_text(value)
     if isinstance(value, Mapping):
-        return {key: _hidden(item) if _names_secret(key) else redacted(item) for key, item in value.items()}
+        return {key: _hidden(item) if names_secret(key) else redacted(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [redacted(item) for item in value]
     return value
@@ -140,7 +143,8 @@ def _with_the_one_before(stretch: re.Match[str]) -> str:
     return stretch.string[max(stretch.start() - 1, 0) : stretch.end()]
 
 
-def _names_secret(key: object) -> bool:
+def names_secret(key: object) -> bool:
+    """Whether what has this name is a secret."""
     return isinstance(key, str) and _SECRET_NAME.search(key) is not None
 
 

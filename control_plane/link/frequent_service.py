@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from functools import partial
 
 from control_plane.composition import ControlPlane
 from control_plane.link.reception import CallsPlace
 from weir.config import ControlPlaneConfig
-from weir.questions.link import AnsweringProtocol, FrameBudget, new_greeting
+from weir.questions.http_server import listen
+from weir.questions.link import new_greeting, serve_links
 from weir.rpc import control_pb2
 from weir.rpc.frequent_calls import FrequentCall, Handler, answer_to
-from weir.security.identity import server_context
 
 
 async def serve_frequent_calls(
@@ -33,8 +32,6 @@ async def serve_frequent_calls(
 
     greeting = new_greeting()
     host = config.host.removeprefix("[").removesuffix("]")
-    loop = asyncio.get_running_loop()
-    server = await loop.create_server(
-        partial(AnsweringProtocol, {greeting: called}, FrameBudget()), host, 0, ssl=server_context()
-    )
-    return server, CallsPlace(server.sockets[0].getsockname()[1], greeting)
+    entrance = listen(host, 0, or_any_port=False)
+    server = await serve_links({greeting: called}, entrance)
+    return server, CallsPlace(entrance.getsockname()[1], greeting)

@@ -12,7 +12,7 @@ from control_plane.directory import directory_json
 from weir.config import ControlPlaneConfig
 from weir.errors import AddressInUseError, FencedError, WeirError
 from weir.rpc import control_pb2, control_pb2_grpc
-from weir.rpc.access import Gate, add_port, async_gates
+from weir.rpc.access import SERVER_OPTIONS, Gate, add_port, async_gates
 from weir.rpc.wire import CONTROL_MESSAGE_BYTES_MAX, message_size_options
 from weir.types import join_address
 
@@ -90,7 +90,7 @@ async def serve_grpc(control_plane: ControlPlane, config: ControlPlaneConfig) ->
     gate = Gate()
     server = grpc.aio.server(
         interceptors=async_gates(gate),
-        options=[("grpc.so_reuseport", 0), *message_size_options(CONTROL_MESSAGE_BYTES_MAX)],
+        options=[*SERVER_OPTIONS, *message_size_options(CONTROL_MESSAGE_BYTES_MAX)],
     )
     control_pb2_grpc.add_ControlPlaneServicer_to_server(ControlPlaneService(control_plane), server)
     address = join_address(config.host, config.cp_grpc_port)

@@ -170,7 +170,14 @@ class HttpServer:
             uvicorn.Config(
                 app,
                 # Questions for one key are answered before the application, if it has any.
-                http=partial(JoiningProtocol, begin=getattr(app.state, "begin", None)),  # type: ignore[arg-type]
+                http=partial(  # type: ignore[arg-type]
+                    JoiningProtocol,
+                    begin=getattr(app.state, "begin", None),
+                    newcomers=self._socket.newcomers,
+                ),
+                ws="none",
+                # The audit log has who connects, and not who that says it is.
+                proxy_headers=False,
                 log_level="warning",
                 # As all of this process: bounded, and without control characters.
                 log_config=None,

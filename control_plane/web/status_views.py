@@ -137,6 +137,8 @@ def _task_managers(control_plane: ControlPlane) -> list[TaskManagerView]:
             waits_for=members.waits(member.name),
             fetched_files=files.fetched_files,
             fetched_bytes=files.fetched_bytes,
+            write_stalls=files.write_stalls,
+            write_stall_ms=files.write_stall_ms,
             **asdict(members.use.get(member.name, MachineUse())),
         )
         for member in membership.members()

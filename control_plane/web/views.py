@@ -134,6 +134,8 @@ class TaskManagerView(BaseModel):
         0, description="that its deployment has fetched from the checkpoint store to open state"
     )
     fetched_bytes: int = 0
+    write_stalls: int = Field(0, description="writes that had to wait for its store since the deployment")
+    write_stall_ms: int = Field(0, description="how long all of them waited")
 
 
 class StandbyView(BaseModel):

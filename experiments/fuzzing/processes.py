@@ -17,8 +17,9 @@ import weir.log
 from experiments.cluster import Cluster
 from experiments.fuzzing.inputs import damaged, fill, http_request
 from experiments.log_cluster import LogCluster
+from task_manager.exchange.frames import SIZES
 from weir.questions.link import HEADER
-from weir.rpc import control_pb2, control_pb2_grpc, data_pb2, log_pb2, state_pb2
+from weir.rpc import control_pb2, control_pb2_grpc, data_pb2, data_pb2_grpc, log_pb2, state_pb2
 from weir.rpc.wire import PROTOCOL_VERSION
 
 Try = Callable[[random.Random], object]
@@ -99,6 +100,9 @@ class FuzzedCluster:
         }
         stub = control_pb2_grpc.TaskManagerStub(self._channels[self._manager])
         self._told = stub.Status(control_pb2.StatusRequest(), timeout=LIMIT_S)
+        links = data_pb2_grpc.ExchangeStub(self._channels[self._manager])
+        asked = data_pb2.OpenLinkRequest(protocol_version=PROTOCOL_VERSION)
+        self._link = links.OpenLink(asked, timeout=LIMIT_S)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -120,6 +124,7 @@ class FuzzedCluster:
             ("strangers", b"weir-ask-1\n"),
         ):
             made[f"frames of {name}"] = self._frames(port, greeting)
+        made["links of rows"] = self._rows(self._link.port, self._link.greeting)
         made["pages of the control plane"] = self._http(f"127.0.0.1:{self._cluster.http_port}")
         made["pages of a task manager"] = self._http(self._pages)
         made["pages of the log's controller"] = self._http(f"127.0.0.1:{self._log.http_port}")
@@ -192,6 +197,20 @@ class FuzzedCluster:
             frame = (
                 HEADER.pack(rng.choice((len(content), 0, 2**32 - 1, 1 << 26)), rng.randrange(2**64)) + content
             )
+            begun = greeting if rng.random() < 0.9 else damaged(rng, greeting)
+            return _sent(f"127.0.0.1:{port}", begun + (damaged(rng, frame) if rng.random() < 0.3 else frame))
+
+        return work
+
+    @staticmethod
+    def _rows(port: int, greeting: bytes) -> Try:
+        def work(rng: random.Random) -> object:
+            head, body = (
+                fill(rng, data_pb2.ChannelFrame()).SerializeToString(),
+                rng.randbytes(rng.randrange(300)),
+            )
+            head_bytes = rng.choice((len(head), len(head), len(head), 0, 1 << 26, 2**32 - 1))
+            frame = SIZES.pack(head_bytes, len(body)) + head + body
             begun = greeting if rng.random() < 0.9 else damaged(rng, greeting)
             return _sent(f"127.0.0.1:{port}", begun + (damaged(rng, frame) if rng.random() < 0.3 else frame))
 

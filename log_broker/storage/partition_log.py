@@ -100,7 +100,7 @@ class PartitionLog:
     def _drop_unbegun(self) -> None:
         """Remove a last segment whose start was not noted before the process died: nothing is in it."""
         for base in self._place.bases()[-1:]:
-            if base not in self._place.starts() and Segment(self._place, base).is_empty():
+            if base not in self._place.starts() and not Segment(self._place, base).file_bytes():
                 self._place.remove(base)
 
     def _scan_last(self, last: Segment, *, whole_may_be_torn: bool) -> None:
@@ -229,7 +229,13 @@ class PartitionLog:
         sync(self.to_sync())
 
     def truncate(self, offset: int) -> None:
-        """Forget all at or behind an offset, at which an entry begins or the log ends."""
+        """Forget all at or behind an offset, at which an entry begins or the log ends.
+
+        Raises:
+            LogDamagedError: what lies before it is not what was written.
+            LogWriteError: the disk is broken, or cannot be written to.
+            OSError: the same.
+        """
         if offset >= self.end_offset:
             return
         self._recent.clear()
@@ -242,12 +248,20 @@ class PartitionLog:
             return
         last = self._segments[-1]
         position = 0
-        for entry in last.scan(whole_may_be_torn=True):
+        for entry in last.scan(whole_may_be_torn=False):
             if entry.envelope.offset >= offset:
                 break
             position += entry.envelope.entry_bytes
+            if entry.end_offset >= offset:
+                # What is cut off may be anything.
+                break
         last.cut(position)
-        self._scan_last(last, whole_may_be_torn=True)
+        self._scan_last(last, whole_may_be_torn=False)
+        if self.end_offset != offset:
+            # Else what comes next would leave a gap that every reader passes over.
+            raise LogDamagedError(
+                f"{self._place.name}: entries from {self.end_offset} to {offset} are absent"
+            )
 
     def begin_at(self, offset: int, start: dict[str, Any]) -> None:
         """Forget everything and begin at an offset; ``start`` says what has to be known of all before it."""

@@ -6,12 +6,12 @@ import contextlib
 import ctypes
 import json
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
 from log_broker.errors import LogDamagedError, LogWriteError
+from log_broker.storage.removal import REMOVER
 from weir.process.disk import sync
 from weir.protocol.log.entries import checksum
 from weir.security.private_files import private_directory
@@ -20,8 +20,14 @@ _NAME_DIGITS = 20
 #: Of ``fallocate``: reserve blocks behind the end, and leave the end where it is; Python has only what moves it.
 _KEEP_SIZE = 1
 _MEMORY_ROOM_BYTES = 1 << 40
-#: Folder of what was kept before a replica began anew.
+#: Folder of what was kept before a replica began anew; what it kept before it did so again is in ``aside.2``.
 ASIDE = "aside"
+#: Ending of such a folder while data is on its way there: it gets its name once all of it is.
+_UNFINISHED = ".unfinished"
+#: Endings while salvage is under way: of what is put back, and of what was there instead.
+_BACK, _NOW = ".back", ".now"
+#: So many sets of data are kept: the first one, which has counted, and the latest; each of these was being filled.
+_ASIDES_MAX = 4
 
 
 def _fallocate() -> Callable[[int, int, int, int], int] | None:
@@ -44,6 +50,13 @@ class Place(Protocol):
     @property
     def bytes_max(self) -> int:
         """More than so many bytes of segments are refused; 0: as many as there is room for."""
+
+    def check(self) -> None:
+        """Look whether what is here is one replica's data.
+
+        Raises:
+            LogWriteError: salvage has put back a part of what was set aside, and was ended then.
+        """
 
     def bases(self) -> list[int]:
         """Offsets at which segments begin, ascending."""
@@ -75,12 +88,14 @@ class Place(Protocol):
     def set_aside(self, first: str) -> None:
         """Move everything away, this document first, where it stays until :meth:`drop_aside`.
 
+        Apart from what was set aside before, which a replica that begins anew a second time has not made good yet.
+
         Raises:
             OSError: some of it is where it was.
         """
 
     def drop_aside(self) -> None:
-        """Remove what was set aside; nothing if nothing was.
+        """Let go of all that was set aside; nothing if nothing was. Its room comes back a little later.
 
         Raises:
             OSError: some of it is still there.
@@ -102,14 +117,19 @@ class DirectoryPlace:
             LogWriteError: it cannot be made.
         """
         self.path = path
+        self._aside_unfinished = path / f"{ASIDE}{_UNFINISHED}"
         try:
             is_new = not path.is_dir()
             private_directory(path)
             if is_new:
                 # Else all that is synced in it could be gone after the machine went down.
                 sync(path.parent)
+            if self._aside_unfinished.is_dir() and not self.bases():
+                # An earlier process has moved everything, and ended before it was named.
+                self._name_aside()
         except OSError as error:
             raise LogWriteError(f"{path}: {error.strerror}; choose another --dir") from error
+        REMOVER.go_on(path)
 
     @property
     def name(self) -> str:
@@ -217,46 +237,84 @@ class DirectoryPlace:
         for file in sorted(files, key=lambda file: file.suffix != ".log"):
             file.unlink(missing_ok=True)
 
+    def asides(self) -> list[Path]:
+        """Return the folders of what was set aside, the earliest first: each is what one replica had here."""
+        names = [ASIDE, *(f"{ASIDE}.{number}" for number in range(2, _ASIDES_MAX + 1))]
+        return [folder for name in names if (folder := self.path / name).is_dir()]
+
     def set_aside(self, first: str) -> None:
         """Move everything into a folder of its own; see :class:`Place`."""
-        aside = self.path / ASIDE
+        unfinished = self._aside_unfinished
         try:
-            private_directory(aside)
+            private_directory(unfinished)
         except OSError:
             # A full disk. A restart must not take the data for whole meanwhile.
             self.discard(first)
             raise
-        # The segments last: as long as one is there, whoever goes on after a crash knows that something is.
-        for file in sorted(self.path.iterdir(), key=lambda file: (file.name != first, file.suffix == ".log")):
-            if not file.is_file():
-                continue
-            if (aside / file.name).exists():
-                # A crash in between: the rest of the same data lies there already.
-                file.unlink()
-            else:
-                os.replace(file, aside / file.name)
+        # What an earlier process has moved is the rest of the same data.
+        self._move_files(self.path, unfinished, first)
+        self._name_aside()
 
-    def swap_aside(self, document: str) -> None:
-        """Put back what was set aside, without this document of it, and set aside what is there now.
+    def end_set_aside(self, first: str) -> None:
+        """Move what is left, if a process has died while it moved everything away; raises as :meth:`set_aside`."""
+        if self._aside_unfinished.is_dir():
+            self.set_aside(first)
+
+    @staticmethod
+    def _move_files(source: Path, target: Path, first: str) -> None:
+        """Move all files, this one first and segments last.
+
+        As long as a segment is there, whoever goes on after a crash knows that something is.
+        """
+        for file in sorted(source.iterdir(), key=lambda file: (file.name != first, file.suffix == ".log")):
+            if file.is_file():
+                os.replace(file, target / file.name)
+
+    def _name_aside(self) -> None:
+        """Put what was moved behind what was set aside before; two replicas' data in one folder would be nobody's."""
+        unfinished, kept = self._aside_unfinished, self.asides()
+        if not any(file.suffix == ".log" for file in unfinished.iterdir()):
+            REMOVER.remove(unfinished)
+            return
+        if len(kept) == _ASIDES_MAX:
+            REMOVER.remove(kept.pop(1))
+            for number, each in enumerate(kept[1:], 2):
+                os.replace(each, self.path / f"{ASIDE}.{number}")
+        os.replace(unfinished, self.path / (f"{ASIDE}.{len(kept) + 1}" if kept else ASIDE))
+
+    def check(self) -> None:
+        """Refuse to be read while a part of it is elsewhere; see :class:`Place`."""
+        if self.begun_swap() is not None:
+            raise LogWriteError(
+                f"{self.path}: a part of what was set aside is put back; call weir log broker --salvage once more"
+            )
+
+    def begun_swap(self) -> Path | None:
+        """Return the folder whose :meth:`swap_aside` has not ended; None: there is none."""
+        return next((each.with_suffix("") for each in self.path.glob(f"{ASIDE}*{_BACK}")), None)
+
+    def swap_aside(self, folder: Path, document: str) -> None:
+        """Put back what is in one of :meth:`asides`, without this document of it; what is here now goes there.
 
         Raises:
-            OSError: the disk has done a part of it; call again.
+            OSError: the disk has done a part of it; call again, with :meth:`begun_swap` if that names a folder.
         """
-        aside, now = self.path / ASIDE, self.path / f"{ASIDE}.now"
-        private_directory(now)
-        for file in sorted(self.path.iterdir(), key=lambda file: file.name != document):
-            if file.is_file():
-                os.replace(file, now / file.name)
-        (aside / document).unlink(missing_ok=True)
-        for file in sorted(aside.iterdir()):
-            os.replace(file, self.path / file.name)
-        aside.rmdir()
-        os.replace(now, aside)
+        back, now = (folder.with_name(folder.name + ending) for ending in (_BACK, _NOW))
+        if not back.is_dir():
+            private_directory(now)
+            self._move_files(self.path, now, document)
+            os.replace(folder, back)
+        # From here on what lies here is what is put back, and no call moves it away.
+        if now.is_dir():
+            os.replace(now, folder)
+        (back / document).unlink(missing_ok=True)
+        self._move_files(back, self.path, document)
+        back.rmdir()
 
     def drop_aside(self) -> None:
-        """Remove that folder; see :class:`Place`."""
-        with contextlib.suppress(FileNotFoundError):
-            shutil.rmtree(self.path / ASIDE)
+        """Remove these folders; see :class:`Place`."""
+        for folder in self.path.glob(f"{ASIDE}*"):
+            REMOVER.remove(folder)
 
 
 class MemoryPlace:
@@ -309,6 +367,9 @@ class MemoryPlace:
             os.close(descriptor)
         for ending in ("index", "start"):
             self._documents.pop(f"{segment_name(base_offset)}.{ending}", None)
+
+    def check(self) -> None:
+        """Nothing can be put back."""
 
     def set_aside(self, first: str) -> None:
         """Give all of it back: a process that ends could not keep it either."""

@@ -81,10 +81,10 @@ class Segment:
         """Return a descriptor of the file, which the caller closes."""
         return self._place.open(self.base_offset) if self._descriptor is None else os.dup(self._descriptor)
 
-    def is_empty(self) -> bool:
-        """Whether nothing was ever written to the file."""
+    def file_bytes(self) -> int:
+        """Size of the file, with what may lie behind the entries; 0: nothing was ever written to it."""
         with self._file() as descriptor:
-            return os.fstat(descriptor).st_size == 0
+            return os.fstat(descriptor).st_size
 
     # -- writing
 
@@ -183,12 +183,13 @@ class Segment:
 
     # -- beginning
 
-    def scan(self, *, whole_may_be_torn: bool) -> Iterator[Entry]:
+    def scan(self, *, whole_may_be_torn: bool, cuts: bool = True) -> Iterator[Entry]:
         """Yield every entry of the file, checked, and note it; a torn last one is cut off.
 
         Args:
             whole_may_be_torn: a last entry that has all its bytes, but not the right ones, may be one that was being
                 written when the machine died. Else only an entry that is cut short is torn.
+            cuts: cut a torn entry off in the file, too; else the file stays as it is.
 
         Raises:
             LogDamagedError: an entry is damaged that cannot be what was being written at the end, or cannot be read.
@@ -201,6 +202,7 @@ class Segment:
                 start = self.bytes_written
                 try:
                     for entry in entries_in(_whole_entries(descriptor, start, size)):
+                        self._check_follows(entry)
                         self.note(entry, start + entry.position)
                         self.bytes_written = start + entry.end_position
                         yield entry
@@ -208,24 +210,35 @@ class Segment:
                     if self.bytes_written > start:
                         # Looked at once more, from there on.
                         continue
-                    self._cut_torn(descriptor, size, error, whole_may_be_torn=whole_may_be_torn)
+                    self._check_torn(descriptor, size, error, whole_may_be_torn=whole_may_be_torn)
+                    if cuts:
+                        self._cut_file(descriptor, self.bytes_written)
                     return
                 except OSError as error:
                     raise self._unreadable(error) from error
 
+    def _check_follows(self, entry: Entry) -> None:
+        if entry.envelope.offset != self.end_offset:
+            raise LogDamagedError(
+                f"{self._path}, byte {self.bytes_written}: offset {entry.envelope.offset} lies where "
+                f"{self.end_offset} was written"
+            )
+
     def _unreadable(self, error: OSError) -> LogDamagedError:
         return LogDamagedError(f"{self._path}: cannot be read: {error.strerror}")
 
-    def _cut_torn(
+    def _check_torn(
         self, descriptor: int, size: int, error: DamagedEntryError, *, whole_may_be_torn: bool
     ) -> None:
         position = self.bytes_written
         rest = os.pread(descriptor, size - position, position)
         where = f"{self._path}, byte {position}"
         is_short, claimed = _is_cut_short(rest)
-        if not (is_short or (whole_may_be_torn and claimed in (0, len(rest)))):
+        # Behind what the disk had no time for lies nothing, or room that was never written. What has entries behind it
+        # may have been acknowledged, also if the machine went down since.
+        is_last = len(rest.rstrip(b"\0")) <= (claimed or ENVELOPE_BYTES)
+        if not (is_short or (whole_may_be_torn and is_last)):
             raise LogDamagedError(f"{where}: {error}; other bytes than were written lie before the log's end")
-        self._cut_file(descriptor, position)
 
     def load_index(self) -> bool:
         """Take over the index that :meth:`save_index` wrote; False: there is none that fits the file."""
@@ -234,9 +247,7 @@ class Segment:
         except LogDamagedError:
             # It was not synced, and the segment has all that it says.
             return False
-        with self._file() as descriptor:
-            size = os.fstat(descriptor).st_size
-        if document is None or document["bytes"] != size:
+        if document is None or document["bytes"] != self.file_bytes():
             return False
         self.bytes_written, self.end_offset = document["bytes"], document["end_offset"]
         self.first_append_ms, self.last_append_ms = document["times"]

@@ -10,6 +10,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 
 import grpc
 
@@ -28,13 +29,15 @@ from task_manager.exchange.sockets import (
 from task_manager.exchange.tunnels import server_tunnel
 from weir.clock import Clock
 from weir.errors import HandshakeError
+from weir.process.newcomers import Newcomers
 from weir.rpc import data_pb2, data_pb2_grpc
 from weir.rpc.wire import MESSAGE_OVERHEAD_BYTES_MAX, JobIdentity, check_protocol_version
 from weir.types import ChannelId
 
 log = logging.getLogger(__name__)
 
-#: A connection must begin within this time, and so many may be about to: nobody else may hold threads.
+#: Each part of a connection's beginning must come within this time, and so many may be about to begin: of more, the
+#: oldest is hung up on, for nobody else may hold threads, nor keep task managers out.
 _GREETING_TIMEOUT_S = 5.0
 _STRANGERS_MAX = 64
 #: After a connection could not be taken, as when the process has too many files open.
@@ -68,7 +71,7 @@ class ExchangeService(data_pb2_grpc.ExchangeServicer):
         self._local_name = ""
         self._lock = threading.Lock()
         self._connections: set[socket.socket] = set()
-        self._strangers = 0
+        self._newcomers = Newcomers(_STRANGERS_MAX, clock)
 
     def add_to(self, server: grpc.Server) -> None:
         """Answer on ``server``; called before it starts."""
@@ -126,11 +129,11 @@ class ExchangeService(data_pb2_grpc.ExchangeServicer):
                 time.sleep(_ACCEPT_PAUSE_S)
                 continue
             with self._lock:
-                is_welcome = not self._is_closed and self._strangers < _STRANGERS_MAX
+                is_welcome = not self._is_closed
                 if is_welcome:
-                    self._strangers += 1
                     self._connections.add(connected)
             if is_welcome:
+                self._newcomers.came(connected)
                 threading.Thread(
                     target=self._serve, args=(connected,), name="rows of a task manager", daemon=True
                 ).start()
@@ -139,17 +142,15 @@ class ExchangeService(data_pb2_grpc.ExchangeServicer):
 
     def _serve(self, connected: socket.socket) -> None:
         """One link, until either end hangs up."""
+        descriptor = connected.fileno()
         try:
-            try:
-                connected.settimeout(_GREETING_TIMEOUT_S)
-                # Before a tunnel hides what leads to the other machine.
-                send_at_once(connected)
-                connected = self._encrypted(connected)
-                is_known, memory = self._greeted(connected)
-            finally:
-                with self._lock:
-                    self._strangers -= 1
+            connected.settimeout(_GREETING_TIMEOUT_S)
+            # Before a tunnel hides what leads to the other machine.
+            send_at_once(connected)
+            connected = self._encrypted(connected)
+            is_known, memory = self._greeted(connected)
             if is_known:
+                self._newcomers.proved(descriptor)
                 reader = FrameReader(connected, self._frame_bytes_max)
                 ReceivingLink(connected, self._find_inbox, self._clock, memory).serve(reader)
         except ssl.SSLError as error:
@@ -164,7 +165,7 @@ class ExchangeService(data_pb2_grpc.ExchangeServicer):
 
     def _encrypted(self, connected: socket.socket) -> socket.socket:
         """The connection that is read from now on: the same one, or the end of a tunnel."""
-        found = server_tunnel(connected)
+        found = server_tunnel(connected, begun=partial(self._newcomers.is_now, connected.fileno()))
         if found is not connected:
             with self._lock:
                 self._connections.discard(connected)

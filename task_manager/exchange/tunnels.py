@@ -11,6 +11,7 @@ import select
 import socket
 import ssl
 import threading
+from collections.abc import Callable
 from functools import cache
 
 from weir.security.identity import Identity, current
@@ -42,8 +43,17 @@ def client_tunnel(connected: socket.socket, identity: Identity | None = None) ->
     return _begin(secure)
 
 
-def server_tunnel(connected: socket.socket, identity: Identity | None = None) -> socket.socket:
+def server_tunnel(
+    connected: socket.socket,
+    identity: Identity | None = None,
+    begun: Callable[[socket.socket], None] = lambda _: None,
+) -> socket.socket:
     """Encrypt a connection that another process began, if this one has certificates.
+
+    Args:
+        connected: the connection; it is of no use any more.
+        identity: None: that of this process.
+        begun: called with the socket that has the connection from then on, before the other end has proved anything.
 
     Raises:
         OSError: as of :func:`client_tunnel`.
@@ -51,7 +61,14 @@ def server_tunnel(connected: socket.socket, identity: Identity | None = None) ->
     tls = (identity or current()).tls
     if tls is None or connected.family == socket.AF_UNIX:
         return connected
-    return _begin(_serving(tls).wrap_socket(connected, server_side=True))
+    secure = _serving(tls).wrap_socket(connected, server_side=True, do_handshake_on_connect=False)
+    begun(secure)
+    try:
+        secure.do_handshake()
+    except OSError:
+        secure.close()
+        raise
+    return _begin(secure)
 
 
 @cache

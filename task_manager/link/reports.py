@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from task_manager.progress import InputWatermark, SubtaskProgress, SubtaskState
 from weir.protocol.job.rejects import FirstReject, Rejects
+from weir.redaction import redacted_text
 from weir.rpc import control_pb2
 from weir.rpc.wire import failure_kind_to_proto, subtask_to_proto
 from weir.types import SubtaskId
@@ -26,7 +27,8 @@ def report_to_proto(subtask: SubtaskId, state: tuple[SubtaskProgress, int]) -> c
     return control_pb2.SubtaskReport(
         subtask=subtask_to_proto(subtask),
         state=_STATES[progress.state],
-        cause=progress.cause,
+        # The control plane does not know what is a secret in this process's own settings.
+        cause=redacted_text(progress.cause) if progress.cause else "",
         failed_step=progress.failed_step,
         failure_kind=failure_kind_to_proto(progress.failure_kind),
         records_in=progress.records_in,

@@ -12,6 +12,7 @@ import uvicorn
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from weir.process.newcomers import Entrance
 from weir.questions.access import AccessMiddleware, Audit
 from weir.questions.guard import Admission, GuardMiddleware
 from weir.questions.http_server import encrypt, http_tokens
@@ -58,13 +59,16 @@ def question_pages(pages: StatePages, registry: CollectorRegistry, admitted: Adm
 class PageServer(uvicorn.Server):
     """Serves an application in the loop that it is started in; leaves signals to the process."""
 
-    def __init__(self, app: ASGIApp, begin: Begin | None, bound: socket.socket) -> None:
+    def __init__(self, app: ASGIApp, begin: Begin | None, bound: Entrance) -> None:
         """``begin``: see ``JoiningProtocol``."""
-        protocol = partial(JoiningProtocol, begin=begin)
+        protocol = partial(JoiningProtocol, begin=begin, newcomers=bound.newcomers)
         super().__init__(
             uvicorn.Config(
                 app,
                 http=protocol,  # type: ignore[arg-type]
+                ws="none",
+                # The audit log has who connects, and not who that says it is.
+                proxy_headers=False,
                 log_level="warning",
                 # As all of this process: bounded, and without control characters.
                 log_config=None,

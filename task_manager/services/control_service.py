@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 import grpc
 
@@ -27,10 +27,12 @@ from weir.protocol.rescale.relink import RelinkOffer
 from weir.protocol.rescale.rescale_owner import HandoverReceived
 from weir.protocol.routing import GroupMove
 from weir.questions.link import QuestionPlace
+from weir.redaction import redacted_text
 from weir.rpc import control_pb2, control_pb2_grpc
 from weir.rpc.access import ORDERS_KEY, Gate
 from weir.rpc.frequent_calls import FrequentCall, Handler
 from weir.rpc.wire import (
+    GROUP_MAX,
     PROTOCOL_VERSION,
     failure_kind_to_proto,
     handshake_from_proto,
@@ -318,8 +320,17 @@ class ControlService(control_pb2_grpc.TaskManagerServicer):
         )
 
 
-def _groups_of(groups: Iterable[control_pb2.OwnedGroup]) -> dict[int, int]:
-    """Owner epoch by key group."""
+def _groups_of(groups: Collection[control_pb2.OwnedGroup]) -> dict[int, int]:
+    """Owner epoch by key group.
+
+    Raises:
+        HandshakeError: there can be no such group.
+    """
+    highest = max((item.key_group for item in groups), default=0)
+    if highest > GROUP_MAX:
+        raise HandshakeError(
+            f"key group {highest} cannot be: they are numbered from 0 to {GROUP_MAX} at most"
+        )
     return {item.key_group: item.owner_epoch for item in groups}
 
 
@@ -337,8 +348,8 @@ def _errors_to(context: grpc.ServicerContext) -> Iterator[None]:
         ours = StateError(f"{error.filename or 'a file'}: {error.strerror or error}")
         ours.__cause__ = error
         _refuse(context, kind_of(ours), str(ours))
-    except (ValueError, KeyError) as error:
-        context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"malformed request: {error}")
+    except (ValueError, KeyError, OverflowError) as error:
+        context.abort(grpc.StatusCode.INVALID_ARGUMENT, redacted_text(f"malformed request: {error}"))
     except Exception as error:
         log.exception("a call of the control plane failed")
         _refuse(context, kind_of(error), f"{type(error).__name__}: {error}")
@@ -346,7 +357,8 @@ def _errors_to(context: grpc.ServicerContext) -> Iterator[None]:
 
 def _refuse(context: grpc.ServicerContext, kind: FailureKind, cause: str) -> None:
     context.set_trailing_metadata(refusal_metadata(kind))
-    context.abort(grpc.StatusCode.FAILED_PRECONDITION, cause)
+    # The control plane does not know what is a secret in this process's own settings.
+    context.abort(grpc.StatusCode.FAILED_PRECONDITION, redacted_text(cause))
 
 
 def _offer_of(request: control_pb2.HandOverRequest) -> RelinkOffer | None:

@@ -26,15 +26,16 @@ from weir.clock import Clock
 from weir.config import TaskManagerConfig
 from weir.errors import AddressInUseError, WeirError
 from weir.metrics import QuestionMetrics
+from weir.process.newcomers import Entrance
 from weir.protocol.queries import QueryError, Question, question_from_json
 from weir.questions.asking import Asking
 from weir.questions.guard import Admission, own_hosts
-from weir.questions.link import AnsweringProtocol, FrameBudget, QuestionPlace, new_greeting
+from weir.questions.link import QuestionPlace, new_greeting, serve_links
 from weir.questions.pages import StatePages
 from weir.rpc import control_pb2
 from weir.rpc.frequent_calls import FrequentCall, Handler, answer_to, called
 from weir.rpc.wire import JobIdentity, handshake_from_proto
-from weir.security.identity import current, server_context
+from weir.security.identity import current
 from weir.state.tables.cells.cell_table import ChangingError
 from weir.types import join_address
 
@@ -104,7 +105,7 @@ class QuestionServer:
         admitted = Admission(hosts, owner="task manager", hosts_setting="taskManager.advertised_host")
         self._pages = StatePages(Asking(self._directory, QuestionMetrics(registry).observe), admitted)
         self._app = question_pages(self._pages, registry, admitted)
-        self._sockets: list[socket.socket] = []
+        self._sockets: list[Entrance] = []
 
     def start(self) -> None:
         """Listen; :attr:`place` says where.
@@ -146,12 +147,11 @@ class QuestionServer:
         finally:
             loop.close()
 
-    async def _serve(self, links: socket.socket, pages: socket.socket) -> None:
+    async def _serve(self, links: Entrance, pages: Entrance) -> None:
         """Answer until told to stop; it may be told so before this begins."""
         loop = asyncio.get_running_loop()
         takers = {self.place.greeting: self._asked, self.place.calls_greeting: self._called}
-        budget = FrameBudget()
-        await loop.create_server(lambda: AnsweringProtocol(takers, budget), sock=links, ssl=server_context())
+        await serve_links(takers, links)
         # What comes before the application sees no tokens.
         begin = self._pages.begin if current().tls is None else None
         PageServer(self._app, begin, pages).begin(loop)
@@ -276,7 +276,7 @@ def _reply(answer: Answer | None) -> bytes:
     ).SerializeToString()
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def _listen(host: str, port: int) -> Entrance:
     host = host.removeprefix("[").removesuffix("]")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
@@ -288,4 +288,4 @@ def _listen(host: str, port: int) -> socket.socket:
         ) from error
     # Connections inherit it: else an answer waits for the caller to acknowledge the one before it, up to 40 ms.
     send_at_once(bound)
-    return bound
+    return Entrance(bound)

@@ -12,7 +12,7 @@ import numpy as np
 from weir.errors import FencedError, HandshakeError, StateError
 from weir.protocol.fencing import EpochFence
 from weir.rpc import state_pb2, state_pb2_grpc
-from weir.rpc.wire import JobIdentity, handshake_from_proto
+from weir.rpc.wire import GROUP_MAX, JobIdentity, handshake_from_proto
 from weir.state.api import StateBackend
 from weir.state.packed import PackedKeys
 from weir.state.pieces import pieces_of
@@ -26,8 +26,9 @@ _FIRST_SCAN_MESSAGE_BYTES, _SCAN_MESSAGE_BYTES = 16 << 10, 512 << 10
 _GET_REPLY_BYTES = 512 << 10
 #: Entries of a load are added when they are this many bytes.
 _LOADED_BYTES_MAX = 8 << 20
+#: What values of one size may have together in a reply: no message is larger.
+_PACKED_REPLY_BYTES_MAX = 1 << 30
 #: Of a key: key group and state id. Groups end before the last one.
-_GROUP_MAX = 0xFFFF
 _PREFIX_BYTES, _LAST_PREFIX = 4, b"\xff" * 4
 #: Keys read from the store at a time.
 _GET_CHUNK_KEYS = 2048
@@ -93,6 +94,10 @@ class StateService(state_pb2_grpc.StateServicer):
             gets = _packed_keys(request.get_keys, request.get_key_lengths)
             if len(request.put_values) != len(puts) * request.value_bytes:
                 raise HandshakeError("a state write must have as many values as keys")
+            if len(gets) * request.value_bytes > _PACKED_REPLY_BYTES_MAX:
+                raise HandshakeError(
+                    f"{len(gets)} values of {request.value_bytes} bytes are too many for an answer"
+                )
             rows = np.frombuffer(request.put_values, dtype=np.uint8).reshape(
                 len(puts), -1 if len(puts) else 0
             )
@@ -162,9 +167,9 @@ class StateService(state_pb2_grpc.StateServicer):
 
     def _admit(self, fence: state_pb2.StateFence, keys: Iterable[bytes]) -> StateBackend:
         store, epochs = self._find_store(handshake_from_proto(fence.handshake))
-        if fence.key_groups and max(fence.key_groups) > _GROUP_MAX:
+        if fence.key_groups and max(fence.key_groups) > GROUP_MAX:
             raise HandshakeError(
-                f"key group {max(fence.key_groups)} cannot be: they are numbered from 0 to {_GROUP_MAX} at most"
+                f"key group {max(fence.key_groups)} cannot be: they are numbered from 0 to {GROUP_MAX} at most"
             )
         allowed = {group.to_bytes(2, "big") for group in fence.key_groups}
         outside = {key[:2] for key in keys} - allowed

@@ -18,6 +18,7 @@ from weir.dataflow.loading import LoadedJob
 from weir.errors import CheckpointError, ConnectionLostError, SupersededError
 from weir.protocol.checkpoints.manifest import SubtaskPart, part_to_json
 from weir.protocol.job.job_machine import JobState
+from weir.questions.link import QuestionPlace
 from weir.rpc import control_pb2
 from weir.rpc.wire import (
     PROTOCOL_VERSION,
@@ -118,6 +119,7 @@ class Connection:
 
     def __init__(self, task_manager):
         self._task_manager, self.is_closed = task_manager, False
+        self.question_place = QuestionPlace()
         self._waiting = set()
 
     async def _ask(self, method, request):

@@ -19,7 +19,7 @@ from weir.rpc import log_pb2
 PARTITIONS = 16
 
 
-def view_of(broker, *, epoch=1, leader=0):
+def view_of(broker, *, epoch=1, leader=0, config=1, replicas=(1,), loss_epoch=0):
     names = [log_pb2.PartitionName(topic="wal", partition=number) for number in range(PARTITIONS)]
     members = {name: replica.machine.incarnation for name, replica in broker.replicas.items()}
     return log_pb2.ClusterView(
@@ -37,13 +37,14 @@ def view_of(broker, *, epoch=1, leader=0):
                 name=name,
                 epoch=epoch,
                 leader_id=leader,
-                replica_ids=[1],
+                replica_ids=replicas,
+                loss_epoch=loss_epoch,
                 members=[
                     log_pb2.Member(
                         broker_id=1, incarnation=members.get(PartitionId(name.topic, name.partition), 0)
                     )
                 ],
-                config=1,
+                config=config,
             )
             for name in names
         ],
@@ -97,6 +98,38 @@ def test_a_partition_that_cannot_begin_stops_no_other_one_and_says_so_once(tmp_p
         assert (broken.machine.incarnation != before) == is_damaged
         if not is_damaged:
             assert caplog.text.count(str(error)) == 1
+
+    with_broker(tmp_path, test)
+
+
+def test_nothing_is_done_that_an_older_record_says(tmp_path):
+    """A controller that was replaced, and has not noticed it, may tell an earlier set of replicas of the same epoch."""
+
+    def test(broker):
+        broker.apply(view_of(broker, leader=1))
+        broker.apply(view_of(broker, leader=1, config=3))
+        before = {name: replica.machine for name, replica in broker.replicas.items()}
+        # A leader that counted by it would acknowledge what no majority has.
+        broker.apply(view_of(broker, leader=1, config=2, replicas=(1, 2, 3)))
+        assert {(machine.config, machine.replicas) for machine in before.values()} == {(3, 1)}
+        # Nor is a replica deleted that was no one by then.
+        broker.apply(view_of(broker, config=2, replicas=(2, 3)))
+        assert {name: replica.machine for name, replica in broker.replicas.items()} == before
+        # An old record that was put back, above all that brokers have promised.
+        broker.apply(view_of(broker, epoch=2, config=1))
+        broker.apply(view_of(broker, epoch=2, config=2, replicas=(2, 3)))
+        assert not broker.replicas
+
+    with_broker(tmp_path, test)
+
+
+def test_a_loss_that_was_accepted_is_known_to_every_replica(tmp_path):
+    def test(broker):
+        broker.apply(view_of(broker, leader=1))
+        machine = broker.replicas[PartitionId("wal", 0)].machine
+        assert machine.commit_offset == 1
+        broker.apply(view_of(broker, epoch=2, loss_epoch=2))
+        assert machine.commit_offset == 0
 
     with_broker(tmp_path, test)
 

@@ -3,17 +3,26 @@
 import asyncio
 import errno
 import os
+import shutil
+import threading
 from pathlib import Path
 
 import pytest
 
 from log_broker import partition
+from log_broker.broker import Broker
 from log_broker.errors import LogDamagedError, LogWriteError
 from log_broker.partition import PartitionId, PartitionReplica, PartitionSettings
 from log_broker.replication import follow
 from log_broker.waiting import EOF
+from tests.log_broker.waiting import wait_for
 from weir.clock import SystemClock
+from weir.protocol.log.entries import ENVELOPE_BYTES, HEADER_BYTES, DamagedEntryError
 from weir.rpc import log_pb2
+
+#: Of an entry without records.
+SIZE = ENVELOPE_BYTES + HEADER_BYTES
+STARTS = (0, SIZE, 2 * SIZE)
 
 
 class Stream:
@@ -273,3 +282,49 @@ def test_with_fsync_a_start_syncs_what_a_killed_process_has_left(tmp_path, monke
     monkeypatch.setattr(os, "fdatasync", lambda descriptor: synced.append(os.fstat(descriptor).st_ino))
     PartitionReplica(1, replica.name, replica.settings, tmp_path, SystemClock())
     assert {file.stat().st_ino for file in tmp_path.glob("*.log")} <= set(synced)
+
+
+def test_what_is_of_no_use_any_more_is_deleted_beside_the_event_loop(tmp_path, monkeypatch):
+    deleting, may_end = threading.Event(), threading.Event()
+    rmtree = shutil.rmtree
+
+    def slow(folder):
+        deleting.set()
+        assert may_end.wait(30)
+        rmtree(folder)
+
+    replica = replica_of(tmp_path / "wal-0", "os")
+    replica.damaged(LogDamagedError("a flipped bit"))
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", slow)
+        # Neither waits for gigabytes to be deleted.
+        replica.drop_aside()
+        assert not (tmp_path / "wal-0" / "aside").exists()
+        replica.remove()
+        assert not (tmp_path / "wal-0").exists()
+        assert deleting.wait(30)
+        may_end.set()
+        wait_for(lambda: not list(tmp_path.iterdir()))
+
+
+def test_what_a_process_did_not_delete_any_more_the_next_one_does(tmp_path):
+    for parent in (tmp_path, tmp_path / "wal-0"):
+        (parent / ".removed-1a2b").mkdir(parents=True)
+    Broker(1, tmp_path, SystemClock())
+    PartitionReplica(1, PartitionId("wal", 0), PartitionSettings(), tmp_path / "wal-0", SystemClock())
+    wait_for(lambda: not list(tmp_path.rglob(".removed-*")))
+
+
+def test_entries_that_do_not_follow_each_other_are_not_written(tmp_path):
+    replica = replica_of(tmp_path / "1", "os")
+    other = replica_of(tmp_path / "2", "os")
+    first, second, third = (
+        (tmp_path / "2" / f"{0:020d}.log").read_bytes()[start:][:SIZE] for start in STARTS
+    )
+    assert other.machine.end_offset == 3
+    replica.begin_at(0, {"lineage": [], "producers": []})
+    with pytest.raises(DamagedEntryError, match="at offset 2 came behind one that ends at 1"):
+        replica.append_entries(first + third)
+    assert (replica.machine.end_offset, replica.log.end_offset) == (0, 0)
+    replica.append_entries(first + second + third)
+    assert (replica.machine.end_offset, replica.log.end_offset) == (3, 3)

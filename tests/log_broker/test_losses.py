@@ -45,6 +45,15 @@ def partition_of(cluster, topic):
     return found
 
 
+def is_left_alone(address):
+    """Whether only this broker is there, and has told what it has."""
+    try:
+        status = weir.log.log_status(address)
+    except WeirError:
+        return False
+    return len(status.brokers) == 1 and all(len(each.replicas) == 1 for each in status.partitions)
+
+
 def test_a_minority_loses_nothing_and_a_majority_is_an_operators_decision(tmp_path):
     with LogCluster(tmp_path / "log") as cluster:
         for topic in TOPICS:
@@ -107,3 +116,19 @@ def test_a_minority_loses_nothing_and_a_majority_is_an_operators_decision(tmp_pa
                 producer.send(100, b"x").result()
         cluster.kill(3)
         assert [read_ids(cluster, topic) for topic in TOPICS] == [[*IDS, 100], [*IDS, 100], [100]]
+        # Broker 1 is cut off, and knows more to be committed than what is left: it need not be started again.
+        cluster.pause(1)
+        cluster.kill(2)
+        lose_what_is_not_kept(cluster, 2)
+        cluster.start(2)
+        left = f"127.0.0.1:{cluster.ports[2]}"
+        wait_for(lambda: is_left_alone(left))
+        assert weir.log.accept_loss(left, "os", 0, 2) == 0
+        # The answer was lost.
+        assert weir.log.accept_loss(left, "os", 0, 2) == 0
+        cluster.resume(1)
+        cluster.start(3)
+        cluster.wait_for_brokers(3)
+        wait_for(lambda: len(partition_of(cluster, "os").replica_ids) == 3)
+        cluster.wait_until_whole("os")
+        assert read_ids(cluster, "os") == []

@@ -63,7 +63,16 @@ def test_nothing_is_changed_and_other_names_are_refused(ask):
 )
 def test_settings_that_cannot_be_are_told(settings, message):
     topic = {"topic": "wal", "partitions": 1, "replication": 3, "durability": "os"} | settings
-    assert message in _mistake(log_pb2.TopicSettings(**topic), brokers=3)
+    assert message in _mistake(log_pb2.TopicSettings(**topic), brokers=3, partitions=0)
+
+
+def test_a_log_has_so_many_partitions_and_no_more():
+    topic = log_pb2.TopicSettings(topic="wal", partitions=6, replication=3, durability="os")
+    assert _mistake(topic, brokers=3, partitions=4090) == ""
+    assert _mistake(topic, brokers=3, partitions=4091) == (
+        "topic wal: 6 more partitions are not possible: the log has 4091, and 4096 is the most; start another log, on "
+        "other ports and with another --dir"
+    )
 
 
 def test_a_leader_that_has_begun_again_and_does_not_open_its_replica_is_replaced(tmp_path):

@@ -107,3 +107,17 @@ def test_a_producer_that_is_silent_hears_that_another_broker_leads(replica, capl
 
     assert asyncio.run(test()) == "this broker no longer leads"
     assert caplog.text == ""
+
+
+def test_a_batch_of_an_epoch_that_was_given_up_is_not_taken_for_one_of_the_next(replica):
+    """It lay in a connection that was cut off, while its producer had taken its id over from itself."""
+
+    async def test():
+        opening = log_pb2.ProduceOpen(producer_id=7, last_epoch=1, acks=log_pb2.ACKS_ALL)
+        stream = Stream([])
+        await asyncio.wait_for(ProducerStream(replica, opening, stream).run(), 30)
+        return stream.replies[0].opened.producer_epoch
+
+    assert asyncio.run(test()) == 2
+    (reply,) = send(replica, GOOD)
+    assert reply.is_fenced

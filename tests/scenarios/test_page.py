@@ -108,6 +108,12 @@ def test_bad_records_are_shown_as_text(page, job):
         item = rejected[step]
         assert (what, rows, where) == ("rejected", str(item["rejected"]), item["dead_letters"])
         assert item["first_reason"] in reason
+    decided = page.run(
+        "return import('/page/panels.js').then((panels) => {"
+        "panels.showHappened([], [], [{time_ms: 1, text: '<img>'}]);"
+        "return document.querySelector('#happened tbody tr').textContent; })"
+    )
+    assert decided.endswith("autoscaler<img>")
     assert page.run("return document.querySelectorAll('img').length") == 0
 
 

@@ -155,7 +155,10 @@ def test_control_planes_that_die_at_the_same_place_are_given_up(run, folder):
 
 @pytest.mark.parametrize(
     ("signals", "code"),
-    [([signal.SIGINT], 3), ([signal.SIGTERM], 3), ([signal.SIGINT, signal.SIGINT], 130)],
+    cases(
+        [([signal.SIGTERM], 3), ([signal.SIGINT, signal.SIGINT], 130)],
+        [([signal.SIGINT], 3), ([signal.SIGTERM], 3), ([signal.SIGINT, signal.SIGINT], 130)],
+    ),
 )
 def test_a_run_whose_function_hangs_is_closed_by_a_signal(run, folder, signals, code):
     command = run("--param", "hangs=true")

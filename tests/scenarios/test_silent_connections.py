@@ -4,13 +4,14 @@ import contextlib
 import resource
 import socket
 
+import psutil
 import pytest
 
 from experiments.page_clusters import PageCluster
 
 pytestmark = pytest.mark.scenario
 
-CONNECTIONS = 1_100
+CONNECTIONS, OF_OTHER_PORTS = 1_100, 300
 LOG_BYTES_MAX = 1_000_000
 
 
@@ -18,9 +19,15 @@ LOG_BYTES_MAX = 1_000_000
 def many_files():
     """As many open files as the connections of this test need."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2 * CONNECTIONS + 500), hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2 * CONNECTIONS + 6 * OF_OTHER_PORTS + 500), hard))
     yield
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def listening(process):
+    """Ports at which a process listens."""
+    found = psutil.Process(process.popen.pid).net_connections("tcp")
+    return {each.laddr.port for each in found if each.status == psutil.CONN_LISTEN}
 
 
 def test_a_job_goes_on_beside_silent_connections(tmp_path, forks, many_files):
@@ -29,11 +36,13 @@ def test_a_job_goes_on_beside_silent_connections(tmp_path, forks, many_files):
         contextlib.ExitStack() as silent,
     ):
         cluster.run_job(events=100_000)
-        places = [cluster.status()["task_managers"][0]["http"], f"127.0.0.1:{cluster.http_port}"]
-        for place in places:
-            host, _, port = place.rpartition(":")
-            for _ in range(CONNECTIONS):
-                silent.enter_context(contextlib.closing(socket.create_connection((host, int(port)), 60)))
+        pages = {int(cluster.status()["task_managers"][0]["http"].rpartition(":")[2]), cluster.http_port}
+        ports = {port for process in cluster.processes.values() for port in listening(process)}
+        # Of both processes: gRPC, HTTP, calls and questions; rows.
+        assert len(ports) == 7
+        for port in sorted(ports, key=lambda port: port in pages):
+            for _ in range(CONNECTIONS if port in pages else OF_OTHER_PORTS):
+                silent.enter_context(contextlib.closing(socket.create_connection(("127.0.0.1", port), 60)))
         before = cluster.status()
         after = cluster.wait_for(
             lambda status: status["totals"]["events_out"] > before["totals"]["events_out"] + 500,

@@ -52,5 +52,30 @@ def test_what_weir_run_says_itself_is_in_the_log_file_only(tmp_path, starter, sh
     assert messages(path.read_text()) == TOLD
 
 
+UNFORESEEN = """
+import sys, threading
+from weir.process.entry_point import set_up_logging
+from weir.redaction import KNOWN
+set_up_logging("process", verbose=False)
+KNOWN.learn({"password": "pl4nted-S3cret"})
+def fail():
+    raise RuntimeError("\\x1b[2J it was pl4nted-S3cret")
+thread = threading.Thread(target=fail, name="worker")
+thread.start()
+thread.join()
+fail()
+"""
+
+
+def test_what_nobody_has_foreseen_is_an_entry_of_the_log_without_secrets():
+    done = subprocess.run(
+        [sys.executable, "-c", UNFORESEEN], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 1
+    assert done.stderr.count("process CRITICAL an error that nobody has foreseen in thread") == 2
+    assert done.stderr.count(r"RuntimeError: \x1b[2J it was ***") == 2
+    assert "\x1b" not in done.stderr
+
+
 def messages(log):
     return [line.split(maxsplit=3)[-1] for line in log.splitlines()]

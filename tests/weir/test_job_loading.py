@@ -75,6 +75,16 @@ def test_parameters_are_converted_by_annotation(job):
     assert loaded.graph.node("events").parallelism == 2
 
 
+def test_messages_show_no_secret(write):
+    signature = "db_password: str = 'hunter2', pin_token: int = 3"
+    write("wj_secret", f"import weir\n\ndef build({signature}):\n    return weir.Dataflow('x')\n")
+    assert describe_parameters("wj_secret") == ["db_password: str = ***", "pin_token: int = 3"]
+    for given in ({"pin_token": "hunter3"}, {"other": "x"}):
+        with pytest.raises(GraphError) as refused:
+            load_job("wj_secret", given, {})
+        assert "hunter" not in str(refused.value)
+
+
 def test_the_configuration_fills_only_what_has_no_default(job):
     configured = {"input": "from-config", "parallelism": 3, "unrelated": 1}
     loaded = load_job(job, {"rate": "5"}, configured)

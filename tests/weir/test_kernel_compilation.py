@@ -10,7 +10,7 @@ import textwrap
 import pytest
 
 import weir
-from tests.weir.test_kernel_workers import ROOT
+from tests.weir.test_kernel_workers import ROOT, UNFINISHED
 from weir.console import kernel_compilation
 from weir.kernels import cache as kernel_cache
 from weir.kernels.cache import DIGESTS_MAX, KernelCache, directory_of
@@ -55,7 +55,8 @@ habits.note_habitual(["a:A", "b:B", "a:A"])
 def checkouts(tmp_path):
     """Two copies of Weir with a kernel and its part in modules of their own."""
     for name in ("one", "two"):
-        shutil.copytree(ROOT / "weir", tmp_path / name / "weir", ignore=shutil.ignore_patterns("__pycache__"))
+        # With what Python has compiled, which is most of the work of each of these processes.
+        shutil.copytree(ROOT / "weir", tmp_path / name / "weir", ignore=UNFINISHED)
         (tmp_path / name / "weir" / "kernel_of_parts.py").write_text(PART.format(number=1))
         (tmp_path / name / "weir" / "kernel_whole.py").write_text(KERNEL)
     return tmp_path
@@ -68,7 +69,7 @@ def call(checkouts, name, code=CALL, **environment):
         "XDG_CACHE_HOME": str(checkouts / "cache"),
         **environment,
     }
-    # Python itself compares time stamps of its compiled modules.
+    # Python itself compares time stamps of its compiled modules: of the part that changes there must be none.
     variables["PYTHONDONTWRITEBYTECODE"] = "1"
     variables["PYTHONPATH"] = str(checkouts / name)
     command = [sys.executable, "-c", textwrap.dedent(code)]

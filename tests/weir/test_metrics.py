@@ -1,6 +1,8 @@
 """What a scrape shows, that it costs nothing between scrapes, and how serving and pushing fail."""
 
+import contextlib
 import logging
+import socket
 import threading
 import urllib.request
 from dataclasses import dataclass, field
@@ -304,6 +306,18 @@ def test_the_page_is_served_until_closed(registry):
     server.close()
     with pytest.raises(OSError, match="refused"):
         urllib.request.urlopen(url, timeout=60)
+
+
+def test_silent_connections_do_not_keep_a_scrape_out(registry):
+    server = serve_metrics(registry, "127.0.0.1", 0)
+    with contextlib.ExitStack() as stack:
+        stack.callback(server.close)
+        silent = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", server.port), 60)) for _ in range(80)
+        ]
+        with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics", timeout=60) as answer:
+            assert answer.status == 200
+        assert all(each.recv(1) == b"" for each in silent[:16])
 
 
 def test_a_busy_port_and_a_foreign_host_are_told_apart(registry):

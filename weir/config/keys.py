@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal, get_args, get_origin
@@ -11,11 +12,17 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from weir.config.models import Config
+from weir.redaction import names_secret
 
 #: Former spellings that are still accepted, with a warning.
 ALIASES = {"taskManager.useMigration": "taskManager.useMigrate"}
 #: Keys of earlier files that nothing ever read: still accepted, with a warning, whatever their value.
 WITHOUT_EFFECT = frozenset({"controlPlane.consistent_control_grace_period"})
+
+
+#: Variables that are none of the file's keys: the token of programs that ask, and what the autoscaler tells its hook,
+#: which may start processes of Weir.
+OTHER_VARIABLES = frozenset({"WEIR_TOKEN", "WEIR_JOB_ID", "WEIR_SLOTS_MISSING", "WEIR_REASON"})
 
 
 @dataclass(frozen=True)
@@ -140,6 +147,17 @@ def suggest(dotted: str) -> str:
         return f"did you mean {by_leaf[near[0]]}?"
     names = ", ".join(siblings or [name for name in known if "." not in name])
     return f"{section if siblings and section else 'the file'} has the keys {names}"
+
+
+def may_be_secret(name: str, known: Iterable[str]) -> bool:
+    """Whether a key or variable that is not known may be meant for one with a secret: its value is not to be shown.
+
+    Args:
+        name: as it was written.
+        known: right spellings.
+    """
+    near = difflib.get_close_matches(name.lower(), [each.lower() for each in known], 1, 0.7)
+    return any(map(names_secret, (name, *near)))
 
 
 def _leaf(dotted: str) -> str:

@@ -13,16 +13,18 @@ from pydantic import ValidationError
 
 from weir.config.keys import (
     ALIASES,
+    OTHER_VARIABLES,
     WITHOUT_EFFECT,
     Key,
     all_keys,
     environment_name,
+    may_be_secret,
     section_models,
     suggest,
 )
 from weir.config.models import Config
 from weir.errors import ConfigError
-from weir.redaction import KNOWN, redacted, redacted_text
+from weir.redaction import HIDDEN, KNOWN, redacted, redacted_text
 
 #: Read when no path is given, from the working directory.
 DEFAULT_PATH = "config.json"
@@ -95,13 +97,14 @@ def load_config(
     _rename_aliases(draft)
     _drop_without_effect(draft)
     for name, text in sorted((environment or {}).items()):
-        if name.startswith("WEIR_"):
+        if name.startswith("WEIR_") and name not in OTHER_VARIABLES:
             _apply_variable(draft, name, text)
     for dotted, text in (overrides or {}).items():
         if dotted in all_keys() or dotted in ALIASES or dotted in WITHOUT_EFFECT:
             draft.override(dotted, text, "command line")
         else:
-            draft.problems.append(f"command line: {dotted} = {_shown(text)}: unknown key; {suggest(dotted)}")
+            shown = _shown_of(dotted, text)
+            draft.problems.append(f"command line: {dotted} = {shown}: unknown key; {suggest(dotted)}")
     # What is refused is quoted.
     KNOWN.learn(draft.document)
     config = _validate(draft)
@@ -196,7 +199,8 @@ def _apply_variable(draft: _Draft, name: str, text: str) -> None:
         return
     near = difflib.get_close_matches(name, by_variable, 1, 0.75)
     hint = f"did you mean {near[0]}?" if near else "variables are called WEIR_<SECTION>_<KEY>"
-    draft.problems.append(f"{name} = {_shown(text)}: unknown variable; {hint}")
+    shown = HIDDEN if text and may_be_secret(name, by_variable) else _shown(text)
+    draft.problems.append(f"{name} = {shown}: unknown variable; {hint}")
 
 
 def _from_text(key: Key, text: str) -> Any:
@@ -231,12 +235,14 @@ def _validate(draft: _Draft) -> Config | None:
 def _describe(draft: _Draft, location: list[str], detail: dict[str, Any]) -> str:
     dotted, value = ".".join(location), detail["input"]
     if detail["type"] == "extra_forbidden":
-        return f"{draft.origin(dotted)}: {dotted} = {_shown(value)}: unknown key; {suggest(dotted)}"
+        return (
+            f"{draft.origin(dotted)}: {dotted} = {_shown_of(dotted, value)}: unknown key; {suggest(dotted)}"
+        )
     if dotted in section_models():
         # A check over several keys carries the name of the key to change as its type.
         changed = f"{dotted}.{detail['type']}"
         if changed in all_keys():
-            shown = _shown(value.get(detail["type"], all_keys()[changed].default))
+            shown = _shown_of(changed, value.get(detail["type"], all_keys()[changed].default))
             return f"{draft.origin(changed)}: {changed} = {shown}: {redacted_text(detail['msg'])}"
         return f"{draft.file}: {dotted} = {_shown(value)}: must be an object, {{...}}"
     while dotted not in all_keys():  # an element of a list: name the list
@@ -245,12 +251,19 @@ def _describe(draft: _Draft, location: list[str], detail: dict[str, Any]) -> str
     wanted = (
         redacted_text(detail["msg"]) if detail["type"] == "not_supported" else f"must be {_wanted(dotted)}"
     )
-    return f"{draft.origin(dotted)}: {dotted} = {_shown(value)}: {wanted}"
+    return f"{draft.origin(dotted)}: {dotted} = {_shown_of(dotted, value)}: {wanted}"
 
 
 def _wanted(dotted: str) -> str:
     key = all_keys()[dotted]
     return f"{key.allowed} ({key.unit})" if key.unit else key.allowed
+
+
+def _shown_of(dotted: str, value: object) -> str:
+    """The value of a key that is refused; of a password there is nothing, also where it is a number or misspelt."""
+    known = [] if dotted in all_keys() else [each.rpartition(".")[2] for each in all_keys()]
+    is_secret = value not in ("", None) and may_be_secret(dotted.rpartition(".")[2], known)
+    return HIDDEN if is_secret else _shown(value)
 
 
 def _shown(value: object) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import queue
 import signal
 import socket
 import subprocess
@@ -13,13 +15,12 @@ from types import FrameType
 
 from weir.clock import SystemClock
 from weir.console.processes import Child, Children, Ended, Signalled
+from weir.console.restarts import Restarts
 from weir.errors import AddressInUseError, ConfigError, GraphError
 from weir.process.owned_directory import owned_directory
 from weir.state.ttl import duration_ms
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-#: A process that ends by itself so soon after its start has something wrong that stays wrong.
-_SETTLED_S = 10.0
 _END_S = 10.0
 HOST = "127.0.0.1"
 PORT_MAX = 65_535
@@ -146,14 +147,28 @@ def _run(log: LogStart) -> int:
 def _watch(
     children: Children, running: dict[Child, float], start: Callable[[str], None], now_s: Callable[[], float]
 ) -> int:
-    """Start what dies again, until a signal comes, or something dies that has only just begun."""
+    """Start what dies again, until a signal comes, or something ends by itself that has never run for long."""
+    restarts = {child.name: Restarts() for child in running}
+    #: When what is started again after a pause is started.
+    due_s: dict[str, float] = {}
     while True:
-        event = children.events.get()
+        wait_s = min(due_s.values(), default=math.inf) - now_s()
+        try:
+            event = children.events.get(timeout=None if wait_s == math.inf else max(wait_s, 0.0))
+        except queue.Empty:
+            event = None
         if isinstance(event, Signalled):
             return 0
         if isinstance(event, Ended):
-            since_s = running.pop(event.child)
-            if event.code >= 0 and now_s() - since_s < _SETTLED_S:
+            # Its end of the line.
+            event.child.cut_off()
+            name, ran_s = event.child.name, now_s() - running.pop(event.child)
+            pause_s = restarts[name].ended(event.code, ran_s)
+            told = restarts[name].told(name, event.code, ran_s, pause_s)
+            print(f"weir log: {told}", flush=True)
+            if pause_s is None:
                 return 1
-            print(f"weir log: {event.child.name} ended (code {event.code}); it is started again", flush=True)
-            start(event.child.name)
+            due_s[name] = now_s() + pause_s
+        for name in [name for name, at_s in due_s.items() if at_s <= now_s()]:
+            del due_s[name]
+            start(name)

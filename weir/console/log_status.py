@@ -5,7 +5,9 @@ from __future__ import annotations
 import orjson
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
+from weir.process.printable import one_entry
 from weir.rpc.log_status import LogStatus, PartitionStatus
 
 
@@ -34,11 +36,17 @@ def print_status(status: LogStatus, *, as_json: bool) -> None:
     for each in status.partitions:
         for replica in each.replicas:
             if replica.trouble:
-                console.print(
-                    f"{each.topic}/{each.partition}, broker {replica.broker_id} began anew: {replica.trouble}"
+                _say(
+                    console,
+                    f"{each.topic}/{each.partition}, broker {replica.broker_id} began anew: {replica.trouble}",
                 )
     if status.trouble:
-        console.print(f"this is what one broker knows: {status.trouble}")
+        _say(console, f"this is what one broker knows: {status.trouble}")
+
+
+def _say(console: Console, text: str) -> None:
+    """Print what names files and quotes errors: neither markup nor what controls a terminal."""
+    console.print(Text(one_entry(text)))
 
 
 def _replicas(partition: PartitionStatus) -> str:

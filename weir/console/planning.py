@@ -16,6 +16,7 @@ from weir.errors import CheckpointError
 from weir.plan.document import plan_document
 from weir.plan.graph import LogicalGraph, PhysicalGraph
 from weir.plan.stages import physical_graph
+from weir.process.printable import one_entry
 from weir.specs import DeltaSinkSpec
 from weir.specs.kafka import KafkaSinkSpec, KafkaSpec
 
@@ -97,7 +98,7 @@ def _print_changes(graph: LogicalGraph, place: str, *, allow_dropped: bool, as_j
     print(f"{graph.name} from checkpoint {manifest.checkpoint_id} at {store.location}:")
     width = max((len(each.step) for each in changes), default=0)
     for each in changes:
-        print(f"  {each.step:{width}}  {each.verdict.value:12}  {each.reason}".rstrip())
+        print(one_entry(f"  {each.step:{width}}  {each.verdict.value:12}  {each.reason}".rstrip()))
     print("the job would be refused" if is_refused else "the job would start")
     return int(is_refused)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from weir.console.given_job import GivenJob
 from weir.console.job_files import find_job
 from weir.errors import ConfigError, InputError
+from weir.process.printable import one_entry
 from weir.spark.modes import Mode
 from weir.spark.running import run_batch, run_stream
 from weir.spark.session import check_master, open_session
@@ -126,4 +127,4 @@ class _PutAside:
                 told = f"step {step!r} put {rows:,} row{'s' if rows > 1 else ''} aside, such as: {reason}"
                 if self.strict:
                     raise InputError(f"{told}; a strict run takes none")
-                print(f"weir run: {told}", file=sys.stderr)
+                print(f"weir run: {one_entry(told)}", file=sys.stderr)

@@ -13,6 +13,8 @@ from rich.console import Console
 from weir.console.plan_drawing import draw
 from weir.errors import GraphError, WeirError
 from weir.plan.stages import physical_graph
+from weir.process.printable import one_entry, printable
+from weir.redaction import redacted_text
 from weir.sql.session import Answer, Session
 
 _WIDTH, _TEXT_WIDTH = 10_000, 200
@@ -86,14 +88,14 @@ def _answered(session: Session, text: str, form: str, rows: int) -> None:
         for answer in session.run(text):
             _show(answer, form, rows)
     except WeirError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {one_entry(redacted_text(str(error)))}", file=sys.stderr)
     except KeyboardInterrupt:
         print("cancelled", file=sys.stderr)
 
 
 def _show(answer: Answer, form: str, rows: int) -> None:
     for note in answer.notes:
-        print(f"note: {note}", file=sys.stderr)
+        print(f"note: {one_entry(note)}", file=sys.stderr)
     if answer.graph is not None:
         # A tree is cut at the console's width; the terminal wraps longer lines itself.
         Console(highlight=False, width=_WIDTH).print(draw(physical_graph(answer.graph)), soft_wrap=True)
@@ -110,7 +112,8 @@ def _show(answer: Answer, form: str, rows: int) -> None:
             fmt_str_lengths=_TEXT_WIDTH,
             tbl_hide_dataframe_shape=True,
         ):
-            print(frame.head(rows))
+            # Texts of rows may hold what controls a terminal.
+            print(printable(str(frame.head(rows))))
         shown = min(rows, frame.height)
         print(
             f"{shown:,} of {frame.height:,} rows; --rows shows more"

@@ -11,9 +11,11 @@ from pathlib import Path
 import polars as pl
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from weir.console.given_job import GivenJob
 from weir.errors import CheckpointError, GraphError
+from weir.process.printable import one_entry, printable
 from weir.savepoints.contents import StateSize, state_sizes
 from weir.savepoints.saved_state import SavedState, open_savepoint, opened
 
@@ -54,7 +56,8 @@ def print_contents(savepoint: str, *, as_json: bool) -> int:
     for heading in ("entries", "bytes", "groups", "largest group"):
         table.add_column(heading, justify="right")
     for size in sizes:
-        table.add_row(*_shown(size))
+        # Names are no markup.
+        table.add_row(*(Text(one_entry(text)) for text in _shown(size)))
     Console(highlight=False, width=_WIDTH).print(table)
     return 0
 
@@ -107,7 +110,8 @@ def print_values(
     with pl.Config(
         tbl_rows=-1, tbl_cols=-1, tbl_width_chars=_WIDTH, fmt_str_lengths=200, tbl_hide_dataframe_shape=True
     ):
-        print(shown)
+        # Texts of rows may hold what controls a terminal.
+        print(printable(str(shown)))
     print(
         f"{shown.height:,} of {frame.height:,} keys"
         + ("" if shown.height == frame.height else "; --limit shows more")

@@ -24,7 +24,7 @@ from weir.dataflow.builder import Dataflow
 from weir.dataflow.traceback import job_code_error, place_in_job, suggestion
 from weir.errors import GraphError, WeirError
 from weir.plan.graph import LogicalGraph
-from weir.redaction import KNOWN, redacted
+from weir.redaction import HIDDEN, KNOWN, names_secret, redacted
 from weir.specs import CollectSpec
 from weir.spelling import did_you_mean
 
@@ -69,7 +69,7 @@ class Parameter:
     def __str__(self) -> str:
         text = f"{self.name}: {_type_text(self.annotation)}"
         if not self.required:
-            return f"{text} = {self.default!r}"
+            return f"{text} = {_shown(self.name, self.default)}"
         key = CONFIGURED_KEYS.get(self.name)
         return f"{text} (config.json: {key})" if key else f"{text} (required)"
 
@@ -216,7 +216,7 @@ def _convert(module: str, parameter: Parameter, value: object, *, from_text: boo
     except ValidationError as error:
         reason = error.errors()[0]["msg"]
         raise GraphError(
-            f"job {module}: parameter {parameter.name}={value!r} is not "
+            f"job {module}: parameter {parameter.name}={_shown(parameter.name, value)} is not "
             f"{_type_text(parameter.annotation)}: {reason}"
         ) from error
 
@@ -267,6 +267,12 @@ def _for_processes(flow: Dataflow, graph: LogicalGraph) -> LogicalGraph:
                 f"{flow.line_of(node.name)}"
             )
     return graph
+
+
+def _shown(name: str, value: object) -> str:
+    """A value in a message; of a secret there is nothing."""
+    is_secret = names_secret(name) and isinstance(value, str) and value
+    return HIDDEN if is_secret else repr(redacted(value))
 
 
 def _is_union(annotation: object) -> bool:

@@ -178,7 +178,7 @@ class Producer:
             self._queue.put(batch)
             batches.append(batch)
             start, done = stop, int(ends[stop - 1])
-        return Ticket(batches[0], 0) if len(batches) == 1 else ManyTicket(batches)
+        return Ticket(batches[0], 0) if len(batches) == 1 else ManyTicket(batches, self._clock)
 
     def flush(self, timeout_s: float | None = None) -> None:
         """Send what waits for others, and wait until everything has an answer.

@@ -172,6 +172,7 @@ class ProducerLink:
             producer_id=self._producer_id,
             producer_epoch=epoch,
             acks=self._acks,
+            last_epoch=self._outbox.epoch if not epoch and self._outbox.next_sequence else 0,
         )
         yield log_pb2.ProduceRequest(open=opening).SerializeToString()
         while not self._is_open.wait(_TAKE_S):

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
+from weir.clock import Clock
 from weir.errors import WeirError
 
 
@@ -110,11 +111,12 @@ class Ticket:
 class ManyTicket(Ticket):
     """The answer to records that went in several batches."""
 
-    __slots__ = ("_batches",)
+    __slots__ = ("_batches", "_clock")
 
-    def __init__(self, batches: Sequence[Batch]) -> None:
+    def __init__(self, batches: Sequence[Batch], clock: Clock) -> None:
         super().__init__(batches[0], 0)
         self._batches = batches
+        self._clock = clock
 
     @property
     def is_done(self) -> bool:
@@ -123,6 +125,12 @@ class ManyTicket(Ticket):
 
     def result(self, timeout_s: float | None = None) -> int:
         """Wait for all; returns the offset of the first record. Raises as :meth:`Ticket.result`."""
+        until_s = None if timeout_s is None else self._clock.monotonic_s() + timeout_s
         for batch in self._batches:
-            Ticket(batch, 0).result(timeout_s)
+            # Of all together.
+            left_s = None if until_s is None else max(until_s - self._clock.monotonic_s(), 0.0)
+            if not batch.is_done and not batch.wait(left_s):
+                raise TimeoutError(f"no answer from the log within {timeout_s} s; it may still come")
+            if batch.error is not None:
+                raise batch.error
         return super().result(timeout_s)

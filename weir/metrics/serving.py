@@ -7,19 +7,44 @@ import logging
 import socket
 import socketserver
 import threading
+from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client import CollectorRegistry, make_wsgi_app, push_to_gateway
 
 from weir.errors import AddressInUseError, ConfigError
+from weir.process.newcomers import Newcomers
 
 log = logging.getLogger(__name__)
 
 _PUSH_TIMEOUT_S = 5.0
+#: Each has a thread; of more, the oldest is hung up on.
+_CONNECTIONS_MAX = 64
+#: For each part of a request.
+_REQUEST_S = 10.0
 
 
 class _Server(socketserver.ThreadingMixIn, WSGIServer):
     daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        self._open = Newcomers(_CONNECTIONS_MAX)
+        super().__init__(*arguments, **options)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Called with each connection, which is for one request."""
+        self._open.came(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Called when it is answered."""
+        self._open.proved(request.fileno())
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Called in the midst of an exception: who hangs up, or says nothing, is no news."""
+        log.debug("metrics: a request of %s was not answered", client_address, exc_info=True)
 
     def server_bind(self) -> None:
         """Bind without the reverse name look-up of the base class, which can take seconds."""
@@ -33,6 +58,8 @@ class _ServerV6(_Server):
 
 
 class _QuietHandler(WSGIRequestHandler):
+    timeout = _REQUEST_S
+
     def log_message(self, format: str, *args: object) -> None:
         """A scrape is no news."""
 

@@ -8,6 +8,8 @@ import gc
 import logging
 import os
 import sys
+import threading
+import types
 from collections.abc import Callable, Mapping, Sequence
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
@@ -19,7 +21,7 @@ from weir.errors import ConfigError, JobCodeError, WeirError
 from weir.process.log_lines import EntryFormatter, FloodFilter
 from weir.process.log_tail import LOG_TAIL
 from weir.process.printable import one_entry
-from weir.redaction import redacted_text
+from weir.redaction import redacted, redacted_text
 
 if TYPE_CHECKING:
     from weir.config import LoadedConfig
@@ -89,6 +91,21 @@ def set_up_logging(
         if not verbose:
             handler.addFilter(flood)
     logging.basicConfig(level=logging.DEBUG if verbose else logging.INFO, handlers=handlers)
+    # What nobody has foreseen would go to standard error as it is, with secrets and control characters of data.
+    sys.excepthook = _unforeseen
+    threading.excepthook = lambda ended: _unforeseen(ended.exc_type, ended.exc_value, ended.exc_traceback)
+
+
+def _unforeseen(
+    kind: type[BaseException], error: BaseException | None, trace: types.TracebackType | None
+) -> None:
+    if error is None or issubclass(kind, KeyboardInterrupt | SystemExit):
+        return
+    logging.getLogger(__name__).critical(
+        "an error that nobody has foreseen in thread %s",
+        threading.current_thread().name,
+        exc_info=(kind, error, trace),
+    )
 
 
 def _worth_showing(record: logging.LogRecord) -> bool:
@@ -171,9 +188,8 @@ def parameter_texts(items: Sequence[str]) -> dict[str, str]:
         if not separator or not name:
             raise ConfigError(f"--param {item}: expected NAME=VALUE, for example --param load_ms=5")
         if name in pairs:
-            raise ConfigError(
-                f"--param {name} is given twice, as {pairs[name]!r} and as {value!r}; give it once"
-            )
+            first, second = redacted({name: [pairs[name], value]})[name]
+            raise ConfigError(f"--param {name} is given twice, as {first!r} and as {second!r}; give it once")
         pairs[name] = value
     return pairs
 

@@ -7,6 +7,7 @@ as the guard lets them; the audit log is written in both cases.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
@@ -35,6 +36,8 @@ _COOKIE_S = 12 * 3600
 _OPEN_PATHS = frozenset({"/healthz", LOGIN_PATH})
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _FORM_BYTES_MAX = 4096
+#: For the token of somebody who logs in.
+_FORM_S = 10.0
 _SHOWN_MAX = 300
 #: In the scope of a request: what the caller may do.
 _RIGHT = "weir.right"
@@ -142,7 +145,12 @@ class AccessMiddleware:
         if scope["method"] != "POST":
             await HTMLResponse(_FORM.format(""))(scope, receive, send)
             return
-        given = parse_qs((await _body(receive)).decode(errors="replace")).get("token", [""])[0]
+        try:
+            async with asyncio.timeout(_FORM_S):
+                body = await _body(receive)
+        except TimeoutError:
+            body = b""
+        given = parse_qs(body.decode(errors="replace")).get("token", [""])[0]
         right = self._tokens.right_of(given.strip())
         answer: Response
         if right is Right.NONE:

@@ -10,6 +10,7 @@ import socket
 import uvicorn
 
 from weir.clock import SystemClock
+from weir.process.newcomers import Entrance
 from weir.questions.silent_connections import lengthen_queue
 from weir.security.identity import current
 from weir.security.tokens import Tokens
@@ -18,7 +19,7 @@ from weir.security.tokens import Tokens
 _DATE_S = 1.0
 
 
-def listen(host: str, port: int, *, or_any_port: bool) -> socket.socket:
+def listen(host: str, port: int, *, or_any_port: bool) -> Entrance:
     """Return a socket that listens, so that of two processes only one has a port.
 
     Args:
@@ -41,7 +42,7 @@ def listen(host: str, port: int, *, or_any_port: bool) -> socket.socket:
         if or_any_port and error.errno == errno.EADDRINUSE:
             return listen(host, 0, or_any_port=False)
         raise
-    return listening
+    return Entrance(listening)
 
 
 def encrypt(config: uvicorn.Config) -> None:

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from weir.errors import ConnectionLostError
-from weir.security.identity import current
+from weir.process.newcomers import PATIENCE_S, Entrance, Newcomers
+from weir.security.identity import current, server_context
 from weir.security.roles import Role
 
 log = logging.getLogger(__name__)
@@ -143,14 +144,46 @@ Asked = Callable[[bytes, Callable[[bytes], None]], Callable[[], None] | None]
 class AnsweringProtocol(_Framed):
     """The side that answers; one for each connection, in the event loop of its server."""
 
-    def __init__(self, takers: Mapping[bytes, Asked], budget: FrameBudget | None = None) -> None:
-        """``takers``: what takes the questions of a connection, by its greeting; ``budget``: of the server."""
+    def __init__(
+        self,
+        takers: Mapping[bytes, Asked],
+        budget: FrameBudget | None = None,
+        newcomers: Newcomers | None = None,
+    ) -> None:
+        """Begin.
+
+        Args:
+            takers: what takes the questions of a connection, by its greeting.
+            budget: of the server.
+            newcomers: of the server; they leave it with their greeting.
+        """
         super().__init__(budget)
         self._takers = takers
+        self._newcomers = newcomers
+        self._descriptor = -1
+        #: Ends a connection that does not greet.
+        self._silence: asyncio.TimerHandle | None = None
         self._greeted = b""
         self._asked: Asked | None = None
         #: What takes back the questions that have no answer yet.
         self._open: dict[int, Callable[[], None]] = {}
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by the loop."""
+        super().connection_made(transport)
+        self._descriptor = transport.get_extra_info("socket").fileno()
+        self._silence = asyncio.get_running_loop().call_later(PATIENCE_S, self.close)
+
+    def _is_known(self) -> None:
+        """The other end has greeted as it must: it may be silent now."""
+        if self._newcomers is not None:
+            self._newcomers.proved(self._descriptor)
+        self._end_silence()
+
+    def _end_silence(self) -> None:
+        if self._silence is not None:
+            self._silence.cancel()
+            self._silence = None
 
     def data_received(self, data: bytes) -> None:
         """Called by the loop."""
@@ -164,6 +197,7 @@ class AnsweringProtocol(_Framed):
                 if self._asked is None:
                     self.close()
                     return
+                self._is_known()
         if data and self._asked is not None:
             super().data_received(data)
 
@@ -189,10 +223,19 @@ class AnsweringProtocol(_Framed):
 
     def connection_lost(self, error: Exception | None) -> None:
         """Nobody waits for the answers any more."""
+        self._end_silence()
         self._forget()
         for take_back in self._open.values():
             take_back()
         self._open.clear()
+
+
+async def serve_links(takers: Mapping[bytes, Asked], entrance: Entrance) -> asyncio.Server:
+    """Answer who connects to ``entrance``, in the loop that runs; ``takers``: as of :class:`AnsweringProtocol`."""
+    budget, newcomers = FrameBudget(), entrance.newcomers
+    return await asyncio.get_running_loop().create_server(
+        lambda: AnsweringProtocol(takers, budget, newcomers), sock=entrance, ssl=server_context()
+    )
 
 
 #: Takes what is answered, or why nothing is; called by the loop, once.

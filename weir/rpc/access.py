@@ -27,6 +27,12 @@ from weir.security.tls_files import TlsFiles
 
 log = logging.getLogger("weir.access")
 
+#: Of each server. Without the first, two processes could share a port and each get half of the calls. Connections that
+#: do not begin as they must are ended; gRPC itself waits for two minutes.
+SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
+    ("grpc.so_reuseport", 0),
+    ("grpc.server_handshake_timeout_ms", 10_000),
+)
 #: The key of the metadata that holds a control plane's right to give orders; gRPC wants the ending for bytes.
 ORDERS_KEY = "weir-orders-bin"
 _NAMES = "x509_subject_alternative_name"

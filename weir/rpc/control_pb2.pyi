@@ -401,20 +401,24 @@ class HeartbeatRequest(_message.Message):
     def __init__(self, address: _Optional[str] = ..., incarnation: _Optional[str] = ..., job_id: _Optional[str] = ..., generation: _Optional[int] = ..., subtasks: _Optional[_Iterable[_Union[SubtaskReport, _Mapping]]] = ..., ownership: _Optional[_Iterable[_Union[OwnershipReport, _Mapping]]] = ..., waits_for: _Optional[str] = ..., resident_bytes: _Optional[int] = ..., disk_free_bytes: _Optional[int] = ..., disk_bytes: _Optional[int] = ..., processor_us: _Optional[int] = ..., processors: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., state_files: _Optional[_Union[StateFiles, _Mapping]] = ...) -> None: ...
 
 class StateFiles(_message.Message):
-    __slots__ = ("fetched_files", "fetched_bytes", "standby_checkpoint_id", "standby_bytes", "standby_missing_bytes", "standby_problem")
+    __slots__ = ("fetched_files", "fetched_bytes", "standby_checkpoint_id", "standby_bytes", "standby_missing_bytes", "standby_problem", "write_stalls", "write_stall_ms")
     FETCHED_FILES_FIELD_NUMBER: _ClassVar[int]
     FETCHED_BYTES_FIELD_NUMBER: _ClassVar[int]
     STANDBY_CHECKPOINT_ID_FIELD_NUMBER: _ClassVar[int]
     STANDBY_BYTES_FIELD_NUMBER: _ClassVar[int]
     STANDBY_MISSING_BYTES_FIELD_NUMBER: _ClassVar[int]
     STANDBY_PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    WRITE_STALLS_FIELD_NUMBER: _ClassVar[int]
+    WRITE_STALL_MS_FIELD_NUMBER: _ClassVar[int]
     fetched_files: int
     fetched_bytes: int
     standby_checkpoint_id: int
     standby_bytes: int
     standby_missing_bytes: int
     standby_problem: str
-    def __init__(self, fetched_files: _Optional[int] = ..., fetched_bytes: _Optional[int] = ..., standby_checkpoint_id: _Optional[int] = ..., standby_bytes: _Optional[int] = ..., standby_missing_bytes: _Optional[int] = ..., standby_problem: _Optional[str] = ...) -> None: ...
+    write_stalls: int
+    write_stall_ms: int
+    def __init__(self, fetched_files: _Optional[int] = ..., fetched_bytes: _Optional[int] = ..., standby_checkpoint_id: _Optional[int] = ..., standby_bytes: _Optional[int] = ..., standby_missing_bytes: _Optional[int] = ..., standby_problem: _Optional[str] = ..., write_stalls: _Optional[int] = ..., write_stall_ms: _Optional[int] = ...) -> None: ...
 
 class StandbyOrder(_message.Message):
     __slots__ = ("checkpoint_id", "manifest_path", "subtasks", "disk_hold_bytes")

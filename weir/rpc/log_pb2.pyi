@@ -44,16 +44,18 @@ class ProduceRequest(_message.Message):
     def __init__(self, open: _Optional[_Union[ProduceOpen, _Mapping]] = ..., batch_crc: _Optional[int] = ..., batch: _Optional[bytes] = ...) -> None: ...
 
 class ProduceOpen(_message.Message):
-    __slots__ = ("name", "producer_id", "producer_epoch", "acks")
+    __slots__ = ("name", "producer_id", "producer_epoch", "acks", "last_epoch")
     NAME_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     ACKS_FIELD_NUMBER: _ClassVar[int]
+    LAST_EPOCH_FIELD_NUMBER: _ClassVar[int]
     name: PartitionName
     producer_id: int
     producer_epoch: int
     acks: Acks
-    def __init__(self, name: _Optional[_Union[PartitionName, _Mapping]] = ..., producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., acks: _Optional[_Union[Acks, str]] = ...) -> None: ...
+    last_epoch: int
+    def __init__(self, name: _Optional[_Union[PartitionName, _Mapping]] = ..., producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., acks: _Optional[_Union[Acks, str]] = ..., last_epoch: _Optional[int] = ...) -> None: ...
 
 class BatchAnswer(_message.Message):
     __slots__ = ("sequence", "kind", "offset", "is_offset_forgotten")
@@ -334,7 +336,7 @@ class Member(_message.Message):
     def __init__(self, broker_id: _Optional[int] = ..., incarnation: _Optional[int] = ...) -> None: ...
 
 class PartitionView(_message.Message):
-    __slots__ = ("name", "epoch", "leader_id", "leader_address", "replica_ids", "members", "config", "learner_id", "target_ids")
+    __slots__ = ("name", "epoch", "leader_id", "leader_address", "replica_ids", "members", "config", "learner_id", "target_ids", "loss_epoch")
     NAME_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     LEADER_ID_FIELD_NUMBER: _ClassVar[int]
@@ -344,6 +346,7 @@ class PartitionView(_message.Message):
     CONFIG_FIELD_NUMBER: _ClassVar[int]
     LEARNER_ID_FIELD_NUMBER: _ClassVar[int]
     TARGET_IDS_FIELD_NUMBER: _ClassVar[int]
+    LOSS_EPOCH_FIELD_NUMBER: _ClassVar[int]
     name: PartitionName
     epoch: int
     leader_id: int
@@ -353,7 +356,8 @@ class PartitionView(_message.Message):
     config: int
     learner_id: int
     target_ids: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, name: _Optional[_Union[PartitionName, _Mapping]] = ..., epoch: _Optional[int] = ..., leader_id: _Optional[int] = ..., leader_address: _Optional[str] = ..., replica_ids: _Optional[_Iterable[int]] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., config: _Optional[int] = ..., learner_id: _Optional[int] = ..., target_ids: _Optional[_Iterable[int]] = ...) -> None: ...
+    loss_epoch: int
+    def __init__(self, name: _Optional[_Union[PartitionName, _Mapping]] = ..., epoch: _Optional[int] = ..., leader_id: _Optional[int] = ..., leader_address: _Optional[str] = ..., replica_ids: _Optional[_Iterable[int]] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., config: _Optional[int] = ..., learner_id: _Optional[int] = ..., target_ids: _Optional[_Iterable[int]] = ..., loss_epoch: _Optional[int] = ...) -> None: ...
 
 class ClusterView(_message.Message):
     __slots__ = ("topics", "partitions", "brokers", "drained_ids")

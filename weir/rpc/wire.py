@@ -20,6 +20,8 @@ CONTROL_MESSAGE_BYTES_MAX = 16 << 20
 MESSAGE_OVERHEAD_BYTES_MAX = 64 << 10
 #: A job restarted each ms for 30 years has fewer; a higher one would fence all that come.
 GENERATION_MAX = 1 << 40
+#: The number of a key group is two bytes of a key.
+GROUP_MAX = 0xFFFF
 _PORT_DIGITS_MAX = 5
 
 

@@ -105,6 +105,9 @@ class TlsFiles:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.verify_mode = ssl.CERT_REQUIRED
+        if server:
+            # Who goes on with an earlier session shows no certificate, though it may not be valid any more.
+            context.num_tickets = 0
         try:
             context.load_verify_locations(self.authority_path)
             context.load_cert_chain(self.certificate_path, self.key_path)

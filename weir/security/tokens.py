@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import hmac
+import logging
+from collections.abc import Mapping
 from enum import IntEnum
 from pathlib import Path
 
 from weir.clock import Clock
 from weir.errors import ConfigError
 from weir.security.private_files import read_private
+
+log = logging.getLogger("weir.security")
 
 #: How often the files are looked at.
 _LOOK_S = 1.0
@@ -39,7 +43,7 @@ class Tokens:
         self._directory, self._clock = directory, clock
         self._stamps = self._now_stamps()
         self._looked_s = clock.monotonic_s()
-        self._tokens = self._read()
+        self._tokens = self._read(TOKEN_FILES)
 
     def right_of(self, token: str) -> Right:
         """Return what the holder of a token may do, in a time that does not tell how much of it is right."""
@@ -57,17 +61,22 @@ class Tokens:
             return
         self._looked_s = now_s
         stamps = self._now_stamps()
-        if stamps != self._stamps:
-            try:
-                self._tokens = self._read()
-                self._stamps = stamps
-            except ConfigError:
-                # The file may be written in this moment; what was there before counts until then.
-                return
+        if stamps == self._stamps:
+            return
+        # Whoever removes a file wants its token to end.
+        there = {right: name for right, name in TOKEN_FILES.items() if (self._directory / name).exists()}
+        self._tokens = {right: token for right, token in self._tokens.items() if right in there}
+        try:
+            self._tokens = self._read(there)
+            self._stamps = stamps
+            log.info("tokens were renewed from %s", self._directory)
+        except ConfigError as error:
+            # A file may be written in this moment; what was there before counts until then.
+            log.warning("tokens are not renewed yet: %s", error)
 
-    def _read(self) -> dict[Right, bytes]:
+    def _read(self, files: Mapping[Right, str]) -> dict[Right, bytes]:
         found = {}
-        for right, name in TOKEN_FILES.items():
+        for right, name in files.items():
             path = self._directory / name
             token = read_private(path, "security.directory").strip()
             if not _BYTES_MIN <= len(token) <= _BYTES_MAX:

@@ -101,6 +101,10 @@ class StateBackend(StateReader):
         """Whether the store cannot keep up: a write would take long now, and hold up all threads of the process."""
         return False
 
+    def stalls(self) -> tuple[int, float]:
+        """Writes that had to wait because the store could not keep up, and for how many seconds together; cheap."""
+        return 0, 0.0
+
     def may_hold(self, prefix: bytes) -> bool:
         """Whether there may be keys that start with this; a store where looking is slow may say so without looking."""
         return next(iter(self.scan_prefix(prefix)), None) is not None

@@ -30,6 +30,8 @@ const kept = JSON.parse(byId("report")?.textContent ?? "null");
 async function get(path) {
   if (kept) return kept[path];
   const reply = await fetch(path);
+  // The token has ended, or is another one.
+  if (reply.status === 401) location.assign("/login");
   if (!reply.ok) throw new Error(`${path}: ${reply.status}`);
   return reply.json();
 }
@@ -105,7 +107,7 @@ function show() {
   state.graph?.show(status, state.chosen);
   showLost(status);
   showCheckpoints(state.checkpoints, status);
-  showHappened(state.marks, state.rescales);
+  showHappened(state.marks, state.rescales, status.autoscaler?.decisions ?? []);
   showCharts();
 }
 

@@ -31,6 +31,7 @@ const MANAGERS = [
   figure("subtasks", (it) => `${it.subtasks} of ${it.operator_quota}`),
   figure("memory", (it) => (it.resident_bytes ? bytes(it.resident_bytes) : "-")),
   figure("disk free", (it) => (it.disk_bytes ? `${bytes(it.disk_free_bytes)} of ${bytes(it.disk_bytes)}` : "-")),
+  figure("write stalls", (it) => (it.write_stalls ? `${number(it.write_stalls)}, together ${time(it.write_stall_ms)}` : "none")),
   figure("last heard", (it) => `${time(it.heartbeat_age_ms)} ago`),
   column("waits for", (it) => it.waits_for || "-", { long: true }),
   column("", (it) => it.address, { make: (it) => drainButton(it.address) }),
@@ -90,9 +91,10 @@ export function showLost(status) {
   fill(byId("lost"), LOST, rows);
 }
 
-export function showHappened(marks, rescales) {
+export function showHappened(marks, rescales, decisions) {
   const told = rescales.map((it) => ({ time_ms: it.started_ms, kind: "rescale", text: `${it.id}: stage ${it.stage} from ${it.from} to ${it.to} subtasks, ${it.phase}${it.cause ? `: ${it.cause}` : ""}, ${it.groups_owned} of ${it.groups_total} key groups moved` }));
-  const others = marks.filter((mark) => mark.kind !== "rescale");
+  const decided = decisions.map((it) => ({ time_ms: it.time_ms, kind: "autoscaler", text: it.text }));
+  const others = [...marks.filter((mark) => mark.kind !== "rescale"), ...decided];
   byId("happened-none").hidden = told.length + others.length > 0;
   fill(byId("happened"), HAPPENED, [...told, ...others].sort((a, b) => b.time_ms - a.time_ms).slice(0, 50));
 }

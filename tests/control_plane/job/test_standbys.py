@@ -2,7 +2,7 @@
 
 import pytest
 
-from control_plane.web.status_views import job_facts
+from control_plane.web.status_views import job_facts, status_view
 from tests.control_plane.cluster import Cluster
 from tests.control_plane.virtual import run, settle, until
 from weir.protocol.job.job_machine import JobState
@@ -50,13 +50,20 @@ def test_the_standby_is_told_and_takes_over(replicas):
         assert standby.standby.checkpoint_id == here.parts.checkpointer.latest_id
         assert standby.standby.manifest_path == here.parts.checkpointer.latest.path
         standby.state_files = control_pb2.StateFiles(
-            standby_checkpoint_id=1, standby_bytes=10, standby_missing_bytes=5, standby_problem="no room"
+            standby_checkpoint_id=1,
+            standby_bytes=10,
+            standby_missing_bytes=5,
+            standby_problem="no room",
+            write_stalls=3,
+            write_stall_ms=250,
         )
         standby.heartbeat()
         await checkpoint(here)
         (shown,) = (each for each in here.parts.standbys.views() if each.of == victim.address)
         assert (shown.task_manager, shown.checkpoint, shown.lag_checkpoints) == (name, 1, 1)
         assert (shown.lag_bytes, shown.held_bytes, shown.problem) == (5, 10, "no room")
+        stalls = {(it.write_stalls, it.write_stall_ms) for it in status_view(here.parts).task_managers}
+        assert (3, 250) in stalls
         assert job_facts(here.parts).standbys[victim.address, name] == (1, 5, 10)
         was_there = [name for name, place in here.job.machine.placement.items() if place == victim.address]
         victim.is_alive, victim.gone = False, True

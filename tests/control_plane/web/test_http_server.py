@@ -7,7 +7,7 @@ import urllib.request
 from email.utils import parsedate_to_datetime
 
 import pytest
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
 
 from control_plane.web.http import HttpServer
 from weir.config import ControlPlaneConfig
@@ -34,7 +34,11 @@ def test_it_answers_sleeps_and_ends_at_once(monkeypatch):
 
     async def test():
         app = FastAPI()
-        app.get("/here")(lambda: "here")
+
+        @app.get("/here")
+        def here(request: Request) -> str:
+            return request.client.host
+
         server = HttpServer(app, ControlPlaneConfig(control_port=0))
         looks, look = [], server._server.on_tick
 
@@ -46,9 +50,10 @@ def test_it_answers_sleeps_and_ends_at_once(monkeypatch):
         server.start()
         while not looks:
             await asyncio.sleep(0.001)
-        reply = await asyncio.to_thread(urllib.request.urlopen, f"http://127.0.0.1:{server.port}/here")
-        with reply:
-            assert reply.read() == b'"here"'
+        pretends = {"X-Forwarded-For": "10.9.9.9"}
+        asked = urllib.request.Request(f"http://127.0.0.1:{server.port}/here", headers=pretends)
+        with await asyncio.to_thread(urllib.request.urlopen, asked) as reply:
+            assert reply.read() == b'"127.0.0.1"'
             assert abs(parsedate_to_datetime(reply.headers["Date"]).timestamp() - time.time()) < 10
         await asyncio.sleep(0.25)
         assert len(looks) == 1, "uvicorn's own loop has looked twice by now"

@@ -65,8 +65,10 @@ def test_a_launch_is_in_the_log_once(tmp_path, payload):
 @pytest.mark.scenario
 def test_what_is_not_confirmed_is_told(tmp_path, monkeypatch):
     """The broker dies in the midst of a launch, and nobody brings it back."""
-    monkeypatch.setattr("experiments.workflows.senders.DELIVERY_TIMEOUT_S", 5.0)
-    launch = Launch(workflows=1000, payload_bytes=100, tasks=50, rate=5_000)
+    monkeypatch.setattr("experiments.workflows.senders.DELIVERY_TIMEOUT_S", 3.0)
+    # Told for the first time after half a second, when most is still to be sent, and at its pace.
+    monkeypatch.setattr("experiments.workflows.driver._TOLD_EVERY_S", 0.25)
+    launch = Launch(workflows=200, payload_bytes=100, tasks=50, rate=5_000)
     with LogCluster(tmp_path / "log", brokers=1) as brokers:
         weir.log.create_topic(brokers.addresses, INPUT_TOPIC, partitions=1, replication=1)
         told = []

@@ -444,3 +444,67 @@ def test_room_is_set_aside_for_the_last_segment_and_given_back(tmp_path):
     again.close()
     assert blocks_bytes(place.bases()[-1]) < 1 << 16
     log.close()
+
+
+def recovered_after_a_power_cut(path):
+    log = PartitionLog(DirectoryPlace(path), LogSettings(segment_bytes=1 << 20), syncs=True)
+    log.recover(whole_may_be_torn=True)
+    return log
+
+
+@pytest.fixture
+def five_entries(tmp_path):
+    log = opened(DirectoryPlace(tmp_path), segment_bytes=1 << 20)
+    append(log, 0, 5)
+    log.close()
+    (path,) = tmp_path.glob("*.log")
+    return path, path.read_bytes()
+
+
+@pytest.mark.parametrize("position", [10, 40, 578, 620])
+def test_what_has_entries_behind_it_is_not_torn_also_after_the_machine_went_down(five_entries, position):
+    path, whole = five_entries
+    content = bytearray(whole)
+    content[position] ^= 1
+    path.write_bytes(content)
+    # They may have been acknowledged: a replica that cut them off would count with less than it had.
+    with pytest.raises(LogDamagedError, match="before the log's end"):
+        recovered_after_a_power_cut(path.parent)
+    assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize("size", [10, 40, 150, 283])
+@pytest.mark.parametrize("unwritten_bytes", [0, 400])
+def test_an_entry_before_room_that_was_never_written_is_torn_where_the_machine_went_down(
+    five_entries, size, unwritten_bytes
+):
+    path, whole = five_entries
+    path.write_bytes(whole + whole[284:][:size] + bytes(284 - size + unwritten_bytes))
+    with pytest.raises(LogDamagedError, match="before the log's end"):
+        opened(DirectoryPlace(path.parent))
+    assert recovered_after_a_power_cut(path.parent).end_offset == 10
+    assert path.read_bytes() == whole
+
+
+def test_an_entry_at_the_place_of_another_one_is_damage(five_entries):
+    path, whole = five_entries
+    path.write_bytes(whole[:568] + whole[852:])
+    with pytest.raises(LogDamagedError, match="offset 6 lies where 4 was written"):
+        opened(DirectoryPlace(path.parent))
+
+
+@pytest.mark.parametrize(("damaged", "is_noticed"), [(3, True), (6, True), (7, False)])
+def test_a_log_is_not_cut_at_damage_before_the_place_where_it_is_to_be_cut(tmp_path, damaged, is_noticed):
+    log = opened(DirectoryPlace(tmp_path), segment_bytes=1 << 20)
+    append(log, 0, 10)
+    (path,) = tmp_path.glob("*.log")
+    with open(path, "r+b") as file:
+        file.seek(damaged * 284 + 10)
+        file.write(b"damage")
+    if is_noticed:
+        # Else what its leader sends next would leave a gap, over which readers pass without a word.
+        with pytest.raises(LogDamagedError):
+            log.truncate(14)
+        return
+    log.truncate(14)
+    assert (log.end_offset, read_all(log)[-1]) == (14, (12, 6))

@@ -5,12 +5,13 @@ import random
 import socket
 import ssl
 import threading
+import time
 
 import pytest
 
 from task_manager.exchange import exchange_service
 from task_manager.exchange.exchange_service import ExchangeService
-from task_manager.exchange.sockets import hang_up, is_local, send_all
+from task_manager.exchange.sockets import dial, hang_up, is_local, send_all
 from task_manager.exchange.tunnels import client_tunnel, server_tunnel
 from weir.clock import SystemClock
 from weir.rpc import data_pb2
@@ -139,13 +140,41 @@ def test_a_plain_connection_is_refused_in_time(directory):
         connected.close()
 
 
+@pytest.mark.parametrize("encrypts", [False, True])
+def test_strangers_keep_no_task_manager_out(directory, monkeypatch, encrypts):
+    """More connections than may be about to begin: the oldest is hung up on, also in its handshake."""
+    ours = identity_of(directory) if encrypts else Identity(Role.TASK_MANAGER)
+    monkeypatch.setattr(identity, "_current", ours)
+    monkeypatch.setattr(exchange_service, "_GREETING_TIMEOUT_S", 60.0)
+    monkeypatch.setattr(exchange_service, "_STRANGERS_MAX", 8)
+    exchange = ExchangeService(lambda *_: None, 1 << 20, SystemClock())
+    exchange.listen("127.0.0.1", is_local=False)
+    with contextlib.ExitStack() as stack:
+        stack.callback(exchange.close)
+        reply = exchange.OpenLink(data_pb2.OpenLinkRequest(protocol_version=PROTOCOL_VERSION), None)
+        strangers = [socket.create_connection(("127.0.0.1", reply.port), WAIT_S) for _ in range(8)]
+        link = stack.enter_context(dial("127.0.0.1", reply.port, reply.greeting, WAIT_S))
+        deadline_s = time.monotonic() + WAIT_S
+        # The first of the strangers had to go, and the link has greeted.
+        while len(exchange._newcomers) != 7 and time.monotonic() < deadline_s:
+            time.sleep(0.01)
+        strangers += [socket.create_connection(("127.0.0.1", reply.port), WAIT_S) for _ in range(8)]
+        for each in strangers:
+            stack.callback(each.close)
+        assert all(each.recv(1) == b"" for each in strangers[:8])
+        link.settimeout(0.2)
+        with pytest.raises(TimeoutError):
+            # It is there, and silent.
+            link.recv(1)
+
+
 def test_who_begins_no_link_is_hung_up_on(directory, monkeypatch):
     """A connection that is encrypted, and then silent, leaves neither sockets nor a thread."""
     delays = []
 
-    def tunnel(connected):
+    def tunnel(connected, **arguments):
         delays.append(connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
-        return server_tunnel(connected)
+        return server_tunnel(connected, **arguments)
 
     monkeypatch.setattr(exchange_service, "server_tunnel", tunnel)
     monkeypatch.setattr(identity, "_current", identity_of(directory))

@@ -19,6 +19,10 @@ def opened(epoch):
     return log_pb2.ProduceReply(opened=log_pb2.ProduceOpened(producer_epoch=epoch))
 
 
+def first_request(link):
+    return log_pb2.ProduceRequest.FromString(next(link._requests(0))).open
+
+
 def test_an_epoch_that_was_given_up_is_not_begun_again():
     clock = SystemClock()
     link = ProducerLink(
@@ -39,10 +43,14 @@ def test_an_epoch_that_was_given_up_is_not_begun_again():
     link._takes_over = True
     assert not link._take(opened(1))
     assert (link._outbox.epoch, link._outbox.next_sequence) == (1, 9)
+    assert first_request(link).last_epoch == 0
     # The next stream takes the id over, so that no number means two records.
     link._asked_to_take_over = True
+    # The leader may not have met the epoch of what comes late.
+    assert (first_request(link).producer_epoch, first_request(link).last_epoch) == (0, 1)
     assert link._take(opened(2))
     assert (link._outbox.epoch, link._outbox.next_sequence) == (2, 0)
+    assert first_request(link).last_epoch == 0
 
 
 @pytest.mark.parametrize("producer_id", [0, -1, 1 << 64])

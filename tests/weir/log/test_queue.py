@@ -1,12 +1,14 @@
 """How large batches become, by how well those before them were compressed."""
 
+import time
+
 import numpy as np
 import pytest
 
 from weir.clock import SystemClock
 from weir.log.batches import packed_body
 from weir.log.queue import BatchQueue
-from weir.log.tickets import Batch
+from weir.log.tickets import Batch, ManyTicket
 
 MIB = 1 << 20
 
@@ -71,3 +73,23 @@ def test_who_asks_again_and_again_for_an_answer_leaves_nothing_behind():
     assert batch._waiting == []
     batch.finish(5)
     assert batch.wait(0.001)
+
+
+def test_the_answer_to_several_batches_is_waited_for_no_longer_than_asked(monkeypatch):
+    batches = [Batch(0) for _ in range(20)]
+    waited = []
+
+    def wait(batch, timeout_s):
+        waited.append(timeout_s)
+        time.sleep(0.01)
+        batch.is_done = True
+        return True
+
+    monkeypatch.setattr(Batch, "wait", wait)
+    ManyTicket(batches, SystemClock()).result(10.0)
+    # Of what is left after those before it.
+    assert waited == sorted(waited, reverse=True)
+    assert 0 < waited[-1] <= 10.0 - 19 * 0.01
+    monkeypatch.undo()
+    with pytest.raises(TimeoutError, match="within 0 s"):
+        ManyTicket([Batch(0), Batch(0)], SystemClock()).result(0)

@@ -64,6 +64,27 @@ def test_strangers_write_nothing_into_the_audit_file(ask, directory, caplog):
     assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING", "INFO", "INFO"]
 
 
+def test_a_token_ends_with_its_file_and_one_that_is_half_written_does_not(directory):
+    class Time:
+        now_s = 0.0
+
+        def monotonic_s(self):
+            return self.now_s
+
+    time = Time()
+    tokens = Tokens(directory, time)
+    (directory / "operate.token").write_bytes(b"half")
+    time.now_s += 2
+    assert tokens.right_of("operate" * 8) is Right.OPERATE
+    (directory / "operate.token").unlink()
+    time.now_s += 2
+    assert tokens.right_of("operate" * 8) is Right.NONE
+    assert tokens.right_of("look" * 8) is Right.LOOK
+    write_private(directory / "operate.token", b"another-token-of-32-bytes")
+    time.now_s += 2
+    assert tokens.right_of("another-token-of-32-bytes") is Right.OPERATE
+
+
 def test_who_may_look_sees_logs_and_profiles_and_asks_for_none(ask):
     look, operate = ("Bearer " + name * 8 for name in ("look", "operate"))
     for path in ("/logs", "/profile"):

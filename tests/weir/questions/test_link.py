@@ -1,11 +1,14 @@
 """Questions and answers in frames: many at a time, taken back, and only from those who know the greeting."""
 
 import asyncio
+import contextlib
+import socket
 
 import pytest
 
 from weir.errors import ConnectionLostError
-from weir.questions.link import AnsweringProtocol, QuestionLink, new_greeting
+from weir.process.newcomers import NEWCOMERS_MAX, Entrance
+from weir.questions.link import AnsweringProtocol, QuestionLink, new_greeting, serve_links
 
 
 def run(work, greeting=None):
@@ -89,6 +92,32 @@ def test_who_does_not_know_the_greeting_is_not_heard():
         assert not asked
 
     run(work, greeting=new_greeting())
+
+
+def test_silent_connections_end_and_keep_nobody_out(monkeypatch):
+    monkeypatch.setattr("weir.questions.link.PATIENCE_S", 0.3)
+
+    async def go(stack):
+        known = new_greeting()
+        entrance = Entrance(socket.create_server(("127.0.0.1", 0), backlog=2_000))
+        port = entrance.getsockname()[1]
+        server = await serve_links({known: lambda question, answer: answer(b"to " + question)}, entrance)
+        loop = asyncio.get_running_loop()
+        silent = [stack.enter_context(socket.socket()) for _ in range(NEWCOMERS_MAX + 20)]
+        for each in silent:
+            each.setblocking(False)
+            await loop.sock_connect(each, ("127.0.0.1", port))
+        link = QuestionLink("127.0.0.1", port, known)
+        assert await link.ask(b"a", 5) == b"to a"
+        for each in silent:
+            with contextlib.suppress(ConnectionResetError):
+                assert await asyncio.wait_for(loop.sock_recv(each, 1), 10) == b""
+        assert await link.ask(b"b", 5) == b"to b", "who has greeted may be silent"
+        link.close()
+        server.close()
+
+    with contextlib.ExitStack() as stack:
+        asyncio.run(go(stack))
 
 
 def test_a_question_without_a_task():

@@ -59,6 +59,14 @@ def test_a_server_takes_another_authority_without_a_restart(tmp_path, asks_certi
         shake(server, old, name)
 
 
+def test_nobody_goes_on_with_an_earlier_session(tmp_path):
+    """It would show no certificate, which may have been taken back since."""
+    initialise(tmp_path / "made", [], 2, now())
+    files = TlsFiles(tmp_path / "made", Role.TASK_MANAGER, Time())
+    connected = shake(files.serving(), files.calling(), Role.TASK_MANAGER.server_name)
+    assert not connected.session.has_ticket
+
+
 def test_a_clients_certificate_serves_nobody(tmp_path):
     initialise(tmp_path / "made", ["weir.example"], 2, now())
     time = Time()

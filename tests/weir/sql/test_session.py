@@ -5,6 +5,7 @@ import json
 import polars as pl
 import pytest
 
+from weir.console.sql_prompt import run_text
 from weir.errors import WeirError
 from weir.sql.session import Session
 
@@ -109,6 +110,14 @@ def test_records_that_cannot_be_read_are_told(directory):
     (answer,) = session.run("SELECT COUNT(*) AS n FROM t")
     assert answer.frame.rows() == [(202,)]
     assert answer.notes[0].startswith("1 records could not be read")
+
+
+def test_a_table_of_rows_controls_no_terminal(directory, capsys):
+    (directory / "bad.jsonl").write_text('{"who": "\\u001b[2Jx"}\n')
+    assert run_text(Session(), "SELECT who FROM 'bad.jsonl'", "text", "table", 10) == 0
+    told = capsys.readouterr().out
+    assert "\x1b" not in told
+    assert "\\x1b[2Jx" in told
 
 
 def test_a_part_of_a_result_is_told(directory):

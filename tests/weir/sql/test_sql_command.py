@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from weir.console.command_line import app
+
 pytestmark = pytest.mark.scenario
 
 #: Rows of which more than two channels have some.
@@ -27,6 +29,16 @@ CREATE SINK out WITH (connector = 'json', path = 'out') AS SELECT k, n FROM coun
 def _weir(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "weir", *arguments]
     return subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=120, check=False)
+
+
+def _called(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, *arguments: str
+) -> tuple[object, str]:
+    """Exit code and errors of a command that ends before it starts anything; called in this process."""
+    monkeypatch.chdir(directory)
+    with pytest.raises(SystemExit) as ended:
+        app([*arguments], prog_name="weir")
+    return ended.value.code, capsys.readouterr().err
 
 
 def _events_out(address: str) -> int:
@@ -70,16 +82,16 @@ def test_a_mistake_is_one_line(tmp_path: Path):
     assert told.stderr.strip() == "weir run: error: counts.sql:4:70: there is no column 'm'; there are k, n"
 
 
-def test_files_are_asked_without_a_prompt(tmp_path: Path):
+def test_files_are_asked_without_a_prompt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any):
     (tmp_path / "in.jsonl").write_text(
         "".join(json.dumps({"id": n, "k": "ab"[n % 2]}) + "\n" for n in range(9))
     )
     query = "SELECT k, COUNT(*) AS n FROM 'in.jsonl' GROUP BY k ORDER BY k"
     told = _weir(tmp_path, "sql", "-c", query, "--format", "csv")
     assert (told.returncode, told.stdout) == (0, "k,n\na,5\nb,4\n"), told.stderr
-    told = _weir(tmp_path, "sql", "-c", query.replace("COUNT", "CONT"))
-    assert told.returncode == 2
-    assert told.stderr.startswith("weir sql: error: SQL:1:11: there is no function CONT")
+    code, error = _called(tmp_path, monkeypatch, capsys, "sql", "-c", query.replace("COUNT", "CONT"))
+    assert code == 2
+    assert error.startswith("weir sql: error: SQL:1:11: there is no function CONT")
 
 
 def test_states_of_a_running_job_are_tables(tmp_path: Path):

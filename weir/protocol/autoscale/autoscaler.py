@@ -49,8 +49,9 @@ class _StageMemory:
     may_shrink_since_s: float | None = None
     #: When it began to grow last.
     grown_s: float | None = None
-    #: Subtasks that are busy, on average; and the growth since which nothing else was changed.
+    #: Subtasks that are busy, on average, and rows that come to them; the growth since which nothing else was changed.
     busy: float = 0.0
+    rows_per_s: float = 0.0
     last_growth: LastGrowth | None = None
     has_shrunk: bool = False
     #: It got fewer than it needs, because a step is bounded.
@@ -94,6 +95,7 @@ class Autoscaler:
         works = [stage.busy * factor for stage, factor in zip(job.stages, known, strict=True)]
         for stage, work, size in zip(job.stages, works, sizes, strict=True):
             self._note(at_s, stage, work, size.of(work))
+            self._judge(at_s, stage)
         left_s = self._changed_s + settings.cool_down_s + settings.window_s - at_s
         if left_s > 0:
             return Decision(waits=f"waits {math.ceil(left_s)} s after the last change")
@@ -201,7 +203,10 @@ class Autoscaler:
             # A load that came back would have kept the subtasks: it does so no more, or later.
             memory.has_shrunk, memory.period_s, memory.last_growth = True, 0.0, None
             return
-        memory.last_growth = LastGrowth(change.before, change.after, memory.busy)
+        had_fewer = memory.last_growth is not None and memory.last_growth.has_fewer_rows
+        memory.last_growth = LastGrowth(
+            change.before, change.after, memory.busy, memory.rows_per_s, had_fewer_rows=had_fewer
+        )
         if memory.has_shrunk or memory.grown_s is None:
             memory.period_s = memory.period_at(at_s, _PERIOD_MAX * ahead_s)
             memory.grown_s, memory.has_shrunk = at_s, False
@@ -218,7 +223,7 @@ class Autoscaler:
             memory = _StageMemory(LoadHistory(_PIECE_SHARE * min(down_s, _RISING_SHARE * ahead_s), longest_s))
             self._memories[stage.stage] = memory
         memory.history.add(at_s, work)
-        memory.busy = stage.busy
+        memory.busy, memory.rows_per_s = stage.busy, stage.rows_in_per_s
         settings = self.settings
         highest = settings.target_of(stage.name) if memory.is_cut else settings.utilisation_max
         is_over = sized.utilisation > highest or self._is_full(stage)
@@ -226,6 +231,12 @@ class Autoscaler:
             memory.over_since_s = None
         elif memory.over_since_s is None:
             memory.over_since_s = at_s
+
+    def _judge(self, at_s: float, stage: StageMeasure) -> None:
+        """Look what the last growth has brought, with its first whole window: later on, other things change, too."""
+        memory = self._memories[stage.stage]
+        if memory.last_growth is not None and at_s - self._changed_s >= self.settings.window_s:
+            memory.last_growth.judge(stage, is_over=memory.over_since_s is not None)
 
     def _is_full(self, stage: StageMeasure) -> bool:
         """Whether rows fill its input though nobody after it holds it back, and it works most of the time."""

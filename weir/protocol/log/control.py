@@ -60,6 +60,11 @@ class PartitionRecord:
     config: int = 1
     #: What ``replicas`` are to become; empty: they stay.
     target: list[int] = field(default_factory=list)
+    #: Of the last :meth:`PartitionControl.accept_loss`: its broker, what that had, and the epoch that began with it.
+    #: What was committed before, and that broker did not have, is lost. 0: nothing was ever lost.
+    loss_broker: int = 0
+    loss_end_offset: int = 0
+    loss_epoch: int = 0
 
     @property
     def learner(self) -> int:
@@ -146,6 +151,7 @@ class PartitionControl:
 
         Only an operator can say that a majority will not come back. If it does, it has another set of replicas, and
         what it has beyond this replica is cut off. No replica that is there may have more: a wrong id would lose that.
+        Safe to repeat: while nobody else leads, nothing changes.
 
         Returns:
             Why this is not possible, and nothing has changed; "": it has, and the record is to be stored.
@@ -160,7 +166,17 @@ class PartitionControl:
             if each in record.replicas
         )
         if alive >= majority(len(record.replicas)):
-            return f"{alive} of {len(record.replicas)} replicas are there with all that they had: nothing is lost"
+            if (record.loss_broker, record.loss_epoch) == (broker_id, record.epoch):
+                # The answer to the first call has not come.
+                return ""
+            before = (
+                f" since a loss was accepted, with what broker {record.loss_broker} had, up to offset "
+                f"{record.loss_end_offset}"
+            )
+            return (
+                f"{alive} of {len(record.replicas)} replicas are there with all that they had: nothing is lost"
+                f"{before if record.loss_broker else ''}"
+            )
         there = {each: reports[each] for each in record.replicas if each in reports}
         most = max(there, key=lambda each: (there[each].extent, each == broker_id))
         if most != broker_id:
@@ -174,6 +190,8 @@ class PartitionControl:
         record.target = [broker_id, *others]
         record.config += 1
         self._begin_election()
+        record.loss_broker, record.loss_end_offset = broker_id, reports[broker_id].end_offset
+        record.loss_epoch = record.epoch
         return ""
 
     def _step(self, report: Report) -> bool:

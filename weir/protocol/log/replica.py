@@ -41,6 +41,8 @@ class Replica:
         self.end_offset = 0
         self.durable_offset = 0
         self.commit_offset = 0
+        #: Epoch under which the latter was learned last.
+        self._commit_epoch = 0
         #: Lower epochs are refused; the caller has stored it before it acts on it.
         self.promised_epoch = 0
         #: Told to the controller since this process began: only then may it be named leader of that epoch.
@@ -202,6 +204,7 @@ class Replica:
         commit = min(self.durable_offset, counted[needed - 1]) if needed else self.durable_offset
         if commit >= self._opening_end:
             self.commit_offset = max(self.commit_offset, commit)
+            self._commit_epoch = self.leading_epoch
 
     # -- the follower's side
 
@@ -235,3 +238,12 @@ class Replica:
         """Take over how far the leader says that all is committed."""
         if not self.leading_epoch:
             self.commit_offset = max(self.commit_offset, min(offset, self.end_offset))
+            self._commit_epoch = self.promised_epoch
+
+    def loss_accepted(self, epoch: int) -> None:
+        """An operator has said that a majority is lost: what was committed before this epoch may be gone.
+
+        So a replica that was only cut off, and knows of more, lets the leader of that epoch cut it off.
+        """
+        if self._commit_epoch < epoch:
+            self.commit_offset = 0

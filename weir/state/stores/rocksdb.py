@@ -299,6 +299,10 @@ class RocksDbBackend(StateBackend):
             number(self._store, "actual-delayed-write-rate") or number(self._store, "is-write-stopped")
         )
 
+    def stalls(self) -> tuple[int, float]:
+        """See ``StateBackend``."""
+        return self._health.stalled
+
     def stats(self) -> StoreStats:
         """Counters, memory (block cache with memory tables, table readers) and bytes of live tables."""
         self.check_open()

@@ -73,6 +73,12 @@ class StoreHealth:
             self._told_s = now_s
         log.warning("the store in %s lets writes wait: %s", self._path, stall_cause(store))
 
+    @property
+    def stalled(self) -> tuple[int, float]:
+        """Writes that had to wait, and for how many seconds together."""
+        with self._lock:
+            return self._stalls, self._stall_s
+
     def stats(self, store: Rdict) -> TableStats:
         """Return the counters, and what the store tells of itself now."""
         with self._lock:

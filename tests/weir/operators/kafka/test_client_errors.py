@@ -279,7 +279,7 @@ def test_the_guess_that_one_side_lacks_tls_is_not_replaced_by_what_the_next_hand
 
 
 def test_a_source_that_ends_does_not_wait_for_an_answer_of_brokers(monkeypatch):
-    monkeypatch.setattr(reading, "_ANSWER_TIMEOUT_S", 3.0)
+    monkeypatch.setattr(reading, "_ANSWER_TIMEOUT_S", 60.0)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         source = weir.Kafka(bootstrap=f"127.0.0.1:{silent.getsockname()[1]}", topics="t", schema={"id": int})
         found = KafkaPartitions(source.to_spec(), "s", SystemClock())
@@ -288,6 +288,6 @@ def test_a_source_that_ends_does_not_wait_for_an_answer_of_brokers(monkeypatch):
         connection, _ = silent.accept()
         began_s = time.monotonic()
         found.close()
-        assert time.monotonic() - began_s < 1
+        assert time.monotonic() - began_s < 20
         connection.close()
         assert not found.has_found()

@@ -29,7 +29,7 @@ class Step:
     #: Rows out per row in.
     selectivity: float = 1.0
     groups: int = 0
-    #: Key group 0 has this share of the rows.
+    #: Key group 0, or partition 0, has this share of the rows.
     hot: float = 0.0
     #: Its subtasks report that share; otherwise nobody knows why they are uneven.
     tells_hot: bool = True
@@ -39,6 +39,16 @@ class Step:
     fixed: str = ""
     #: Rows that the channels before it take while it falls behind.
     room: float = 0.0
+    #: Rows a second that all subtasks process together at most, because they call one service; 0: no such limit. Of it
+    #: each of them takes this part away.
+    shared: float = 0.0
+    loses: float = 0.0
+
+    @property
+    def speed(self):
+        if not self.shared:
+            return self.rate
+        return min(self.rate, self.shared * (1 - self.loses) ** self.parallelism / self.parallelism)
 
 
 @dataclass
@@ -95,10 +105,12 @@ class Plant:
     def _shares(self, step):
         """Share of the rows of each subtask."""
         count = step.parallelism
-        if not step.groups:
+        # Partitions of which one is hot are divided as key groups are.
+        parts = step.groups or (step.partitions if step.hot else 0)
+        if not parts:
             return [1 / count] * count
-        weights = [step.hot or 1 / step.groups]
-        weights += [(1 - weights[0]) / max(step.groups - 1, 1)] * (step.groups - 1)
+        weights = [step.hot or 1 / parts]
+        weights += [(1 - weights[0]) / max(parts - 1, 1)] * (parts - 1)
         shares = [0.0] * count
         for group, weight in enumerate(weights):
             shares[group % count] += weight
@@ -106,7 +118,7 @@ class Plant:
 
     def _capacity(self, step, scale):
         """Rows a second that all subtasks can process, where each gets its share."""
-        return min(step.rate * scale / share for share in self._shares(step) if share > 0)
+        return min(step.speed * scale / share for share in self._shares(step) if share > 0)
 
     def _host_scale(self, through):
         """How much of what they could do alone subtasks can, as processors of hosts are shared."""
@@ -116,7 +128,7 @@ class Plant:
         for step, rows in zip(self.steps, through, strict=True):
             for index, share in enumerate(self._shares(step)):
                 host = self.managers[self.placement[step.name, index]][0]
-                wanted[host] = wanted.get(host, 0.0) + min(rows * share / step.rate, 1.0) * step.computes
+                wanted[host] = wanted.get(host, 0.0) + min(rows * share / step.speed, 1.0) * step.computes
         return {
             host: min(1.0, count / wanted[host]) if count and wanted.get(host) else 1.0
             for host, count in processors.items()
@@ -160,7 +172,7 @@ class Plant:
         for number, (step, factor) in enumerate(zip(self.steps, factors, strict=True)):
             rows = through[number] * factor
             for index, part in enumerate(self._shares(step)):
-                busy = min(rows * part / step.rate, 1.0)
+                busy = min(rows * part / step.speed, 1.0)
                 blocked = 1 - busy if is_held and number < limiting else 0.0
                 noise = 1 + self.noise * self.random.gauss(0, 1)
                 sample[number, index] = (

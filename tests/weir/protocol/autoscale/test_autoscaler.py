@@ -196,6 +196,14 @@ def test_a_hot_key_is_named_and_gets_no_subtasks_that_do_not_help():
     assert any("key group 0 has 50 % of the rows" in line and "do not help" in line for line in plant.lines())
 
 
+def test_a_hot_partition_gets_no_readers_that_do_not_help():
+    read = Step("events", 100.0, parallelism=2, partitions=64, hot=0.5, tells_hot=False)
+    settings = AutoscaleSettings(scales_sources=True)
+    plant = Plant([read, Step("out", 1e9)], steady(400.0), settings, tick_s=2).run(10 * MINUTE)
+    assert read.parallelism <= 8
+    assert any("helped little" in line for line in plant.lines())
+
+
 def test_subtasks_that_share_a_processor_are_not_taken_for_ones_with_room():
     managers = {f"tm{i}": (f"host{i}", 1) for i in range(2)}
     step = Step("score", 100.0, parallelism=4, computes=1.0)
@@ -309,6 +317,20 @@ def test_a_stage_whose_last_growth_helped_little_gets_no_more(hot):
     plant.load = steady(1_200.0)
     plant.run(10 * MINUTE)
     assert step.parallelism >= optimum(1_200.0, step)
+
+
+@pytest.mark.parametrize(("loses", "growths"), [(0.0, 1), (0.05, 2)])
+def test_a_stage_whose_growth_brought_no_rows_gets_no_more(loses, growths):
+    # A service answers 200 calls a second, however many subtasks call it; or fewer, the more there are.
+    step = Step("call", 100.0, parallelism=2, shared=200.0, loses=loses)
+    plant = Plant([source(), step], steady(400.0), slots=48, tick_s=5).run(10 * MINUTE)
+    assert len(plant.decisions) == growths
+    assert any("rows a second came through before it" in line for line in plant.lines())
+    # Once it answers more, a load that needs more gets more.
+    step.shared, step.loses = 5_000.0, 0.0
+    plant.load = steady(1_500.0)
+    plant.run(5 * MINUTE)
+    assert step.parallelism >= optimum(1_500.0, step)
 
 
 def test_rows_that_take_longer_than_at_the_last_growth_do_not_count_against_it():

@@ -253,6 +253,11 @@ def test_a_loss_is_accepted_only_where_a_majority_is_gone_and_the_others_are_fil
     assert not found.decide(left, {})
     assert found.accept_loss(2, left) == ""
     assert (found.record.epoch, found.record.replicas, found.record.members) == (7, [2], {2: 22})
+    # The answer was lost, and the operator asks again.
+    before = found.record.to_json()
+    assert found.accept_loss(2, left) == ""
+    assert found.record.to_json() == before
+    assert (found.record.loss_broker, found.record.loss_end_offset, found.record.loss_epoch) == (2, 50, 7)
     left[2] = report(2, promised=7, last_epoch=4, end=50)
     assert found.decide(left, {})
     assert found.record.leader == 2
@@ -261,3 +266,18 @@ def test_a_loss_is_accepted_only_where_a_majority_is_gone_and_the_others_are_fil
     left[2] = report(2, promised=7, last_epoch=7, end=51, leading=7, caught_up={3: 34}, settled=2)
     assert found.decide(left, {})
     assert (found.record.replicas, found.record.members, found.record.learner) == ([2, 3], {2: 22, 3: 34}, 1)
+    assert found.accept_loss(2, left) == ""
+    # Nobody is told that nothing was lost.
+    found.broker_lost(2)
+    assert found.accept_loss(2, left).endswith(
+        "nothing is lost since a loss was accepted, with what broker 2 had, up to offset 50"
+    )
+    # A later loss is another one.
+    left[3] = report(3, promised=8, incarnation=35, last_epoch=8, end=60)
+    assert found.accept_loss(3, left) == ""
+    assert (found.record.loss_broker, found.record.loss_end_offset, found.record.loss_epoch) == (3, 60, 9)
+    # A record from before losses were noted.
+    values = found.record.to_json()
+    for name in ("loss_broker", "loss_end_offset", "loss_epoch"):
+        del values[name]
+    assert PartitionRecord.from_json(values).loss_epoch == 0

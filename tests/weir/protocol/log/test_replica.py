@@ -145,6 +145,25 @@ def test_a_follower_is_cut_where_the_epochs_part_and_never_below_what_is_committ
     assert follower.end_offset == 5
 
 
+def test_a_replica_forgets_what_is_committed_only_after_a_loss_that_an_operator_accepted_since():
+    follower = replica(2, [(1, 0)], 9)
+    follower.promise(6)
+    follower.learn_commit(7)
+    for epoch in (0, 6):
+        follower.loss_accepted(epoch)
+        with pytest.raises(InvalidTransitionError, match="before 7 is committed"):
+            follower.cut(3)
+    follower.loss_accepted(7)
+    follower.promise(7)
+    follower.cut(3)
+    # What the leader of that epoch commits is as safe as ever, however often it is told of the loss.
+    follower.appended(7, 3, 5)
+    follower.learn_commit(4)
+    follower.loss_accepted(7)
+    with pytest.raises(InvalidTransitionError, match="before 4 is committed"):
+        follower.cut(3)
+
+
 def test_an_entry_that_does_not_follow_is_refused():
     follower = replica(2, [(1, 0)], 5)
     for offset in (4, 6):

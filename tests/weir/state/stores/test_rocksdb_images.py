@@ -188,6 +188,7 @@ def test_a_write_that_has_to_wait_does_not_stop_other_threads(
     assert tables is not None
     assert tables.stalls == 1
     assert tables.stall_s > 0
+    assert store.stalls() == (1, tables.stall_s)
     assert tables.total_bytes > 0
     assert min(tables.get_s, tables.write_s, tables.memory_table_bytes) > 0
     monkeypatch.setattr("weir.state.stores.rocksdb._STALLED_PAUSES_MAX", 2)
