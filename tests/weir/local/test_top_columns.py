@@ -234,5 +234,7 @@ def test_a_savepoint_of_rows_that_were_chosen_otherwise_is_refused(after):
         savepoint = running.savepoint()
     with testing.start(best_of(by="n"), {"in": []}, from_savepoint=savepoint) as running:
         assert running.finish()["out"].to_polars().rows() == [(10, "ann")]
-    with pytest.raises(weir.WeirError, match=r"step 'top': the checkpoint has (order|by): .*ties: False.*the job"):
+    with pytest.raises(
+        weir.WeirError, match=r"step 'top': the checkpoint has (order|by): .*ties: False.*the job"
+    ):
         testing.start(best_of(**after), {"in": []}, from_savepoint=savepoint)
