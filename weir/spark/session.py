@@ -30,6 +30,14 @@ MASTER_CONNECT_TIMEOUT_S = 3.0
 DEFAULT_MASTER = "local[*]"
 _LOCAL_MASTER = re.compile(r"local(\[(\*|[1-9]\d*)\])?")
 _DEFAULT_MASTER_PORT = 7077
+#: Spark puts these into the environment of a stateful function, perhaps while it sends that function to tasks, which
+#: then fail with an OptionalDataException. Where these are there already, the map does not grow.
+_PUT_BY_STREAMS = (
+    "SPARK_LOCAL_DIRS",
+    "SPARK_AUTH_SOCKET_TIMEOUT",
+    "SPARK_BUFFER_SIZE",
+    "SPARK_PYTHON_RUNTIME",
+)
 
 
 class SparkFailedError(WeirError):
@@ -89,6 +97,8 @@ def open_session(
     with spark_failures():
         context = SparkContext(conf=settings, gateway=_Jvm.gateway(settings))
         context.setLogLevel("OFF")
+        for name in _PUT_BY_STREAMS:
+            context.environment.setdefault(name, "")
         session = SparkSession(context)
         try:
             yield session
