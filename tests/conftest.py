@@ -38,6 +38,9 @@ settings.load_profile("busy")
 #: What ``make test`` asks for at last.
 START_PROCESSES = "not (not scenario and not spark and not service)"
 
+#: Of a failure, when it happens; all of it stands in the summary.
+_LINES_AT_ONCE = 30
+
 #: Only few tests are about a lease that ends, and they set it themselves; in others a process may be kept waiting.
 LEASE_TIMEOUT_MS = 20_000
 
@@ -48,6 +51,21 @@ GC_OBJECTS = 20_000
 ROLE_S_MAX = 180.0
 
 
+class _FailuresAtOnce:
+    """Tells of a failed test when it fails: a run that is ended at a time limit never comes to its summary."""
+
+    def __init__(self, reporter):
+        self._reporter = reporter
+
+    def pytest_runtest_logreport(self, report):
+        if report.failed:
+            self._reporter.write_line(
+                f"\nFAILED {report.nodeid} ({report.when}, after {report.duration:.1f} s)"
+            )
+            self._reporter.write_line("\n".join(report.longreprtext.splitlines()[-_LINES_AT_ONCE:]))
+
+
+@pytest.hookimpl(trylast=True)
 def pytest_configure(config):
     """Compiled modules are kept, and the workers of pytest-xdist never ask for the same ports."""
     # Containers often ask for none to be kept; then each worker, and many a process of a test, compiles all again.
@@ -60,6 +78,8 @@ def pytest_configure(config):
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A shell script's background job ignores Ctrl-C, and so would every process of a test.
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if reporter := config.pluginmanager.getplugin("terminalreporter"):
+        config.pluginmanager.register(_FailuresAtOnce(reporter))
     worker = getattr(config, "workerinput", None)
     if worker:
         os.environ[SHARE_VARIABLE] = f"{worker['workerid'].removeprefix('gw')}/{worker['workercount']}"
