@@ -68,6 +68,35 @@ def awaiting_answer(spec: KafkaSinkSpec, step: str, clock: Clock | None = None) 
     return Waiting(who, "no answer; check the addresses, and that it runs", clock or SystemClock())
 
 
+class _ClientErrors:
+    """What a client called back with, within its other methods.
+
+    It refers to no client: one that refers to itself by its callbacks would live, with its threads and connections,
+    until garbage is collected.
+    """
+
+    def __init__(self) -> None:
+        self.failure: KafkaError | None = None
+        #: The brokers do not let this user in, or not by these certificates; the client goes on to try.
+        self.refusal: KafkaError | None = None
+        #: A connection to a broker broke, or was not made; and why, the latest time.
+        self.has_missed_broker = False
+        self.latest: KafkaError | None = None
+
+    def note_delivery(self, error: KafkaError | None, _: object) -> None:
+        """Note the first record that could not be sent."""
+        if error is not None and self.failure is None:
+            self.failure = error
+
+    def note_error(self, error: KafkaError | None) -> None:
+        """Note that a broker cannot be reached, or refuses."""
+        self.has_missed_broker = True
+        if error is not None and error.code() != KafkaError._ALL_BROKERS_DOWN:
+            self.latest = more_telling(self.latest, error)
+        if error is not None and is_refusal(error):
+            self.refusal = error
+
+
 class RecordProducer:
     """Produces the rows of one subtask. One thread at a time calls it.
 
@@ -95,12 +124,7 @@ class RecordProducer:
         self._clock = clock or SystemClock()
         #: For messages.
         self._who = f"sink {step}: Kafka at {spec.bootstrap}"
-        self._failure: KafkaError | None = None
-        #: The brokers do not let this user in, or not by these certificates; the client goes on to try.
-        self._refusal: KafkaError | None = None
-        #: A connection to a broker broke, or was not made; and why, the latest time.
-        self._has_missed_broker = False
-        self._noted: KafkaError | None = None
+        self._errors = errors = _ClientErrors()
         #: Which group its marks go to.
         self._group_number = 0
         #: A request whose answer was lost may come to a broker later.
@@ -122,8 +146,8 @@ class RecordProducer:
             "enable.idempotence": True,
             # A call for each record would take as long as sending it.
             "delivery.report.only.error": True,
-            "on_delivery": self._note,
-            "error_cb": self._note_error,
+            "on_delivery": errors.note_delivery,
+            "error_cb": errors.note_error,
         }
         if transactional_id:
             settings["transactional.id"] = transactional_id
@@ -159,8 +183,8 @@ class RecordProducer:
                 if not told.retriable() or self._clock.monotonic_s() >= ends_s:
                     if told.code() == KafkaError._TIMED_OUT:
                         # The connections know why: one side speaks TLS, and the other does not.
-                        told = self._noted or told
-                    raise KafkaException(self._refusal or told) from None
+                        told = self._errors.latest or told
+                    raise KafkaException(self._errors.refusal or told) from None
             # Errors of connections are told now.
             self._poll(0)
             self._check()
@@ -231,9 +255,9 @@ class RecordProducer:
         """
         # Errors of connections are told now.
         self._poll(0)
-        if self._has_missed_broker:
+        if self._errors.has_missed_broker:
             # This client may take that one for the coordinator of the group, and then waits for it without end.
-            self._has_missed_broker = False
+            self._errors.has_missed_broker = False
             self._group_number = min(self._group_number + 1, GROUPS - 1)
             marks.await_coordinator(self._group_number)
         number = self._group_number
@@ -291,9 +315,9 @@ class RecordProducer:
         try:
             return call()
         except SystemError:
-            if self._failure is None:
+            if self._errors.failure is None:
                 raise
-            error: Any = self._failure
+            error: Any = self._errors.failure
         except BaseException:
             raise
         except:  # noqa: E722
@@ -308,23 +332,11 @@ class RecordProducer:
         except KafkaException as error:
             raise self._refused(error.args[0]) from None
 
-    def _note(self, error: KafkaError | None, _: object) -> None:
-        if error is not None and self._failure is None:
-            self._failure = error
-
-    def _note_error(self, error: KafkaError | None) -> None:
-        """Called by the client, within its other methods, when a broker cannot be reached."""
-        self._has_missed_broker = True
-        if error is not None and error.code() != KafkaError._ALL_BROKERS_DOWN:
-            self._noted = more_telling(self._noted, error)
-        if error is not None and is_refusal(error):
-            self._refusal = error
-
     def _check(self) -> None:
-        if self._refusal is not None and is_wrong_password(self._refusal):
-            raise self._refused(self._refusal)
-        if self._failure is not None:
-            raise self._refused(self._failure)
+        if self._errors.refusal is not None and is_wrong_password(self._errors.refusal):
+            raise self._refused(self._errors.refusal)
+        if self._errors.failure is not None:
+            raise self._refused(self._errors.failure)
 
     def _fatal_error(self, error: KafkaError) -> KafkaError:
         """What an error comes of that says only that the client is of no more use, or has dropped a record for that."""
