@@ -59,6 +59,16 @@ def test_what_fills_the_channels_of_a_step_that_became_slow_is_reckoned_with():
     assert plant.queued[1] <= 400
 
 
+def test_a_backlog_that_is_worked_off_is_not_taken_for_more_rows_that_come():
+    # The step is as large as it has to be, but busy all the time until the channels before it are empty.
+    step = Step("score", 1_000 / 9, 6, room=1e9)
+    plant = Plant([source(), step], steady(400.0))
+    plant.queued[1] = 10_000.0
+    plant.run(2 * MINUTE)
+    assert plant.queued[1] <= 400
+    assert plant.decisions == []
+
+
 def test_sources_that_cannot_tell_what_waits_reach_it_by_the_time_that_they_are_held_back():
     step = Step("score", 100.0)
     plant = Plant([source(1_200.0), step], steady(1_000.0), knows_lag=False).run(10 * MINUTE)
