@@ -204,12 +204,13 @@ class Autoscaler:
         memory.history.add(at_s, work)
         highest = settings.target_of(stage.name) if memory.is_cut else settings.utilisation_max
         is_over = sized.utilisation > highest or self._is_full(stage)
-        if not is_over:
-            memory.over_since_s = None
-        elif memory.over_since_s is None:
-            memory.over_since_s = at_s
-            # What it did before has nothing to do with it; of a growth, all that came since tells.
-            memory.recent = memory.recent if memory.last_growth else None
+        since_s = at_s if memory.over_since_s is None else memory.over_since_s
+        memory.over_since_s = since_s if is_over else None
+        in_vain = memory.last_growth is not None and not memory.last_growth.brought_rows
+        if is_over and at_s - since_s <= settings.window_s and not in_vain:
+            # What it did before, of which this window has a part, has nothing to do with it; of a growth that was in
+            # vain, all that came since tells.
+            memory.recent = None
         if at_s - self._changed_s < settings.window_s:
             return
         if memory.recent is None:

@@ -361,6 +361,18 @@ def test_rows_that_take_longer_than_at_the_last_growth_do_not_count_against_it()
     assert step.parallelism == pytest.approx(optimum(150.0, step), abs=2)
 
 
+def test_rows_that_came_through_before_a_step_became_slow_do_not_count_against_a_growth():
+    step = Step("score", 1_000 / 3, 2)
+    plant = Plant([source(), step], steady(400.0), slots=4).run(60)
+    step.rate /= 3
+    # One more is all that there is: it brings half as many rows again as two had, but fewer than before.
+    plant.run(60)
+    assert step.parallelism == 3
+    plant.slots = 64
+    plant.run(30)
+    assert step.parallelism >= optimum(400.0, step)
+
+
 def test_a_stage_that_shrinks_soon_also_shrinks_after_a_load_that_came_back_late():
     step = Step("score", 100.0)
     settings = AutoscaleSettings(scale_down_after_s=30.0)
