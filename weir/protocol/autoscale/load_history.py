@@ -12,8 +12,11 @@ from itertools import takewhile
 _PIECES_MAX = 2_000
 #: Loads are noted about so often.
 _LOOK_S = 1.0
-#: A load rises or falls that does so, from the first to the last third of the time, by this part of it at least.
+#: A load rises or falls that does so, from the first to the last third of the time, by this part of it at least, and of
+#: what one subtask does.
 _CHANGE_MIN = 0.015
+#: A load rises that does so by this part of the whole, at least, from each third of the time to the next.
+_PART_MIN = 0.2
 #: Beyond chance is a difference of so many times its standard error.
 _ERRORS = 2.5
 #: The load that is expected is at most so many times the present one.
@@ -82,11 +85,13 @@ class LoadHistory:
     def expected(self, work: float, span_s: float, ahead_s: float) -> float:
         """The load in so many seconds, if it has been rising over ``span_s``; else what it is."""
         means = [_mean(each) for each in self._thirds(span_s)]
-        is_rising = means == sorted(means) and self.is_moving(span_s, beyond_chance=True)
-        if not is_rising:
+        if not self.is_moving(span_s, beyond_chance=True):
             return work
-        slope = (means[-1] - means[0]) / (span_s * 2 / 3)
-        return min(work + slope * ahead_s, work * _EXPECTED_MAX)
+        rise = means[-1] - means[0]
+        if not _PART_MIN * rise <= means[1] - means[0] <= (1 - _PART_MIN) * rise:
+            # It falls, or was another one from one moment to the next, which is over.
+            return work
+        return min(work + rise / (span_s * 2 / 3) * ahead_s, work * _EXPECTED_MAX)
 
     def _thirds(self, span_s: float) -> list[list[float]]:
         """Return the means of pieces in three equal parts of the last so many seconds; empty: of less it is known."""
