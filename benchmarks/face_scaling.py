@@ -120,5 +120,5 @@ def _parallelism(status: dict[str, Any]) -> int:
 
 
 def _decided(cluster: PageCluster) -> int:
-    """Changes of ``score`` so far: as many as rescales."""
+    """Rescales so far, of all stages: as many as changes that were decided."""
     return len(cluster.http("GET", "/rescales")[1])

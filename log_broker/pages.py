@@ -7,16 +7,15 @@ import logging
 from functools import partial
 
 import orjson
-import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from log_broker.controller import Controller
 from weir.errors import AddressInUseError
 from weir.questions.access import AccessMiddleware, Audit
 from weir.questions.guard import Admission, GuardMiddleware, own_hosts
-from weir.questions.http_server import QuietServer, encrypt, http_tokens, listen
+from weir.questions.http_server import QuietServer, http_config, http_tokens, listen
 from weir.questions.methods import READING, HeadMiddleware, wrong_method
-from weir.questions.silent_connections import BACKLOG, PatientProtocol
+from weir.questions.silent_connections import PatientProtocol
 from weir.types import join_address
 
 log = logging.getLogger("log_broker.pages")
@@ -80,21 +79,8 @@ class PageServer:
         )
         pages = log_pages(controller, admitted)
         self._server = QuietServer(
-            uvicorn.Config(
-                pages,
-                http=partial(PatientProtocol, newcomers=self._socket.newcomers),  # type: ignore[arg-type]
-                ws="none",
-                # The audit log has who connects, and not who that says it is.
-                proxy_headers=False,
-                log_level="warning",
-                # As all of this process: bounded, and without control characters.
-                log_config=None,
-                lifespan="off",
-                access_log=False,
-                backlog=BACKLOG,
-            )
+            http_config(pages, partial(PatientProtocol, newcomers=self._socket.newcomers))
         )
-        encrypt(self._server.config)
         self.port: int = self._socket.getsockname()[1]
         self._task: asyncio.Task[None] | None = None
         log.info("state of the log: http://%s/log", join_address(host, self.port))

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 
-import uvicorn
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse
@@ -34,10 +33,9 @@ from weir.config import ControlPlaneConfig
 from weir.errors import AddressInUseError
 from weir.questions.access import AccessMiddleware, Audit
 from weir.questions.guard import Admission, GuardMiddleware
-from weir.questions.http_server import QuietServer, encrypt, http_tokens, listen
+from weir.questions.http_server import QuietServer, http_config, http_tokens, listen
 from weir.questions.joined_writes import JoiningProtocol
 from weir.questions.methods import HeadMiddleware
-from weir.questions.silent_connections import BACKLOG
 from weir.security.tokens import Tokens
 
 
@@ -166,28 +164,11 @@ class HttpServer:
                 "with --http-port"
             ) from error
         self.port: int = self._socket.getsockname()[1]
-        self._server = QuietServer(
-            uvicorn.Config(
-                app,
-                # Questions for one key are answered before the application, if it has any.
-                http=partial(  # type: ignore[arg-type]
-                    JoiningProtocol,
-                    begin=getattr(app.state, "begin", None),
-                    newcomers=self._socket.newcomers,
-                ),
-                ws="none",
-                # The audit log has who connects, and not who that says it is.
-                proxy_headers=False,
-                log_level="warning",
-                # As all of this process: bounded, and without control characters.
-                log_config=None,
-                lifespan="off",
-                access_log=False,
-                backlog=BACKLOG,
-                timeout_graceful_shutdown=2,
-            )
+        # Questions for one key are answered before the application, if it has any.
+        protocol = partial(
+            JoiningProtocol, begin=getattr(app.state, "begin", None), newcomers=self._socket.newcomers
         )
-        encrypt(self._server.config)
+        self._server = QuietServer(http_config(app, protocol, end_s=2))
         #: Ends what else would hold up the end of the server.
         self._close: Callable[[], None] = getattr(app.state, "close", _nothing)
         self._task: asyncio.Task[None] | None = None

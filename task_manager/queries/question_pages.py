@@ -15,11 +15,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from weir.process.newcomers import Entrance
 from weir.questions.access import AccessMiddleware, Audit
 from weir.questions.guard import Admission, GuardMiddleware
-from weir.questions.http_server import encrypt, http_tokens
+from weir.questions.http_server import http_config, http_tokens
 from weir.questions.joined_writes import Begin, JoiningProtocol
 from weir.questions.methods import READING, HeadMiddleware, wrong_method
 from weir.questions.pages import StatePages
-from weir.questions.silent_connections import BACKLOG, lengthen_queue
+from weir.questions.silent_connections import lengthen_queue
 
 #: Answers have the date, which is set anew so often.
 _DATE_S = 1.0
@@ -61,23 +61,7 @@ class PageServer(uvicorn.Server):
 
     def __init__(self, app: ASGIApp, begin: Begin | None, bound: Entrance) -> None:
         """``begin``: see ``JoiningProtocol``."""
-        protocol = partial(JoiningProtocol, begin=begin, newcomers=bound.newcomers)
-        super().__init__(
-            uvicorn.Config(
-                app,
-                http=protocol,  # type: ignore[arg-type]
-                ws="none",
-                # The audit log has who connects, and not who that says it is.
-                proxy_headers=False,
-                log_level="warning",
-                # As all of this process: bounded, and without control characters.
-                log_config=None,
-                lifespan="off",
-                access_log=False,
-                backlog=BACKLOG,
-            )
-        )
-        encrypt(self.config)
+        super().__init__(http_config(app, partial(JoiningProtocol, begin=begin, newcomers=bound.newcomers)))
         # Connections inherit it: else the rest of an answer waits 40 ms for the caller to acknowledge its head.
         bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._bound = bound

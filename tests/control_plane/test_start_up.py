@@ -1,15 +1,16 @@
 """What goes wrong before the control plane serves: one line on standard error and an exit code."""
 
+import os
 import re
 import signal
 import socket
-import subprocess
 import sys
 
 import pytest
 
 from experiments.cluster import Cluster
 from experiments.ports import free_port
+from weir.process import bytecode
 
 # Control planes of one directory have one record.
 pytestmark = pytest.mark.scenario
@@ -18,21 +19,25 @@ JOB = ["--job", "jobs.throughput"]
 LOG_LINE = re.compile(r"\d\d:\d\d:\d\d control_plane INFO ")
 
 
-def start(*arguments):
-    ports = ["--port", str(free_port()), "--http-port", str(free_port())]
-    given = [] if "--port" in arguments or "--http-port" in arguments else ports
-    return subprocess.run(
-        [sys.executable, "-m", "control_plane", *given, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=200,
-    )
+@pytest.fixture
+def start(forks, tmp_path):
+    """Runs a control plane with arguments; returns its exit code and all that it has written."""
+
+    def run(*arguments):
+        ports = ["--port", str(free_port()), "--http-port", str(free_port())]
+        given = [] if "--port" in arguments or "--http-port" in arguments else ports
+        command = [sys.executable, "-m", "control_plane", *given, *arguments]
+        with (tmp_path / "output").open("w+b") as output:
+            process = forks.popen(command, output, {**os.environ, **bytecode.variables()})
+            return process.wait(200), (tmp_path / "output").read_text()
+
+    return run
 
 
-def the_error(result):
-    """The one line on standard error that is no log line."""
-    lines = [line for line in result.stderr.splitlines() if not LOG_LINE.match(line)]
-    assert len(lines) == 1, result.stderr
+def the_error(output):
+    """The one line that is no log line."""
+    lines = [line for line in output.splitlines() if not LOG_LINE.match(line)]
+    assert len(lines) == 1, output
     assert lines[0].startswith("control_plane: error: ")
     return lines[0]
 
@@ -52,36 +57,36 @@ def the_error(result):
     ],
     ids=lambda value: value[-1] if isinstance(value, list) else None,
 )
-def test_wrong_arguments(arguments, code, words):
-    result = start(*arguments)
-    assert result.returncode == code
-    error = the_error(result)
+def test_wrong_arguments(start, arguments, code, words):
+    ended, output = start(*arguments)
+    assert ended == code
+    error = the_error(output)
     assert not [word for word in words if word not in error], error
 
 
 @pytest.mark.parametrize("flag", ["--port", "--http-port"])
-def test_busy_port(flag):
+def test_busy_port(start, flag):
     other = "--http-port" if flag == "--port" else "--port"
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
         holder.listen()
         port = holder.getsockname()[1]
-        result = start(*JOB, flag, str(port), other, str(free_port()))
-    assert result.returncode == 1
-    error = the_error(result)
+        code, output = start(*JOB, flag, str(port), other, str(free_port()))
+    assert code == 1
+    error = the_error(output)
     assert f"127.0.0.1:{port}" in error
     assert flag in error
 
 
-def test_show_parameters():
-    result = start(*JOB, "--show-parameters")
-    assert result.returncode == 0
-    assert "input: str (config.json: fileName)" in result.stdout.splitlines()
+def test_show_parameters(start):
+    code, output = start(*JOB, "--show-parameters")
+    assert code == 0
+    assert "input: str (config.json: fileName)" in output.splitlines()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it(tmp_path, number):
-    with Cluster(tmp_path) as cluster:
+def test_a_signal_ends_it(tmp_path, forks, number):
+    with Cluster(tmp_path, popen=forks.popen) as cluster:
         process = cluster.start_control_plane("jobs.throughput", {"input": "x"}, exit_when_finished=False)
         cluster.wait_for(lambda status: True, "the first status")
         process.popen.send_signal(number)

@@ -294,72 +294,73 @@ def assert_report_shows(page, job, directory):
         assert page.run("return document.getElementById(arguments[0]).disabled", item)
 
 
-def test_cancel_cancels(browser, tmp_path, forks):
-    with Cluster(tmp_path, task_managers=1, popen=forks.popen) as cluster:
-        cluster.start_control_plane("jobs.throughput", {"input": "x"}, exit_when_finished=False)
+@pytest.fixture(scope="module")
+def waiting(tmp_path_factory, forks):
+    """A job that waits, for three tests in order: the second cancels it, the third kills its control plane."""
+    settings = {"controlPlane.max_parallelism": 256}
+    with Cluster(tmp_path_factory.mktemp("waiting"), settings=settings, popen=forks.popen) as cluster:
+        parameters = {"input": "x", "parallelism": 200}
+        cluster.start_control_plane("jobs.server_count", parameters, exit_when_finished=False)
         cluster.wait_for(lambda status: True, "the first status")
-        browser.open(f"http://127.0.0.1:{cluster.http_port}/")
-        await_headline(browser, "waiting")
-        answer(browser, "#cancel", True)
-        await_headline(browser, "cancelled")
-        assert cluster.status()["state"] == "CANCELLED"
-        browser.open(f"http://127.0.0.1:{cluster.http_port}/docs")
-        browser.wait_for("return document.body.innerText.includes('/checkpoints')", "the page for programs")
-        assert browser.complaints() == []
+        yield cluster
 
 
-def test_a_page_says_that_the_control_plane_is_gone(browser, tmp_path, forks):
-    with Cluster(tmp_path, task_managers=1, popen=forks.popen) as cluster:
-        process = cluster.start_control_plane("jobs.throughput", {"input": "x"}, exit_when_finished=False)
-        cluster.wait_for(lambda status: True, "the first status")
-        browser.open(f"http://127.0.0.1:{cluster.http_port}/")
-        await_headline(browser, "waiting")
-        process.popen.kill()
-        process.wait()
-        browser.wait_for(
-            "return document.querySelector('#connection').textContent.startsWith('no word from the control plane')",
-            "a word of that",
-        )
+def test_a_stage_of_200_subtasks_is_shown_with_the_busiest_first(browser, waiting):
+    """Of a job that waits, since 800 threads would need more than a machine of tests; then with loads of their own."""
+    status = waiting.status()
+    assert [len(stage["subtasks"]) for stage in status["stages"]] == [1, 200, 200, 200, 200]
+    browser.open(f"http://127.0.0.1:{waiting.http_port}/")
+    browser.wait_for("return document.querySelectorAll('#graph .node').length === 5", "the graph")
+    choose(browser, 3)
+    browser.wait_for("return document.querySelectorAll('#subtasks tbody tr').length === 200", "the subtasks")
+    assert browser.text("#subtasks-order").startswith("200 subtasks, the busiest first: it is 0 % busy")
+    assert browser.run("return document.querySelector('#subtasks').parentElement.clientHeight") <= 440
+    browser.run("window.seen = 0; new EventSource('/live').onmessage = () => { window.seen += 1; }")
+    browser.wait_for("return window.seen >= 3", "moments of 800 subtasks")
+    stage = status["stages"][3]
+    for subtask in stage["subtasks"]:
+        subtask["recent_busy_ratio"] = subtask["subtask_index"] * 77 % 200 / 200
+    # Before the next moment comes.
+    shown = browser.run(
+        "return import('/page/panels.js').then((panels) => { panels.showSubtasks(arguments[0]); return ["
+        "document.querySelector('#subtasks-order').textContent,"
+        "[...document.querySelectorAll('#subtasks tbody tr')].map((row) => Number(row.cells[0].textContent))]; })",
+        stage,
+    )
+    assert shown[0] == (
+        "200 subtasks, the busiest first: it is 100 % busy, half of them are 50 % or less, the idlest is 0 %."
+    )
+    assert shown[1] == sorted(range(200), key=lambda index: -(index * 77 % 200))
+    try:
+        browser.resize(390, 844)
+        assert browser.run("return document.documentElement.scrollWidth") <= 390
+    finally:
+        browser.resize(1280, 900)
     browser.open("about:blank")
     browser.complaints()
 
 
-def test_a_stage_of_200_subtasks_is_shown_with_the_busiest_first(browser, tmp_path, forks):
-    """Of a job that waits, since 800 threads would need more than a machine of tests; then with loads of their own."""
-    with Cluster(tmp_path, settings={"controlPlane.max_parallelism": 256}, popen=forks.popen) as cluster:
-        parameters = {"input": "x", "parallelism": 200}
-        cluster.start_control_plane("jobs.server_count", parameters, exit_when_finished=False)
-        status = cluster.wait_for(lambda status: True, "the first status")
-        assert [len(stage["subtasks"]) for stage in status["stages"]] == [1, 200, 200, 200, 200]
-        browser.open(f"http://127.0.0.1:{cluster.http_port}/")
-        browser.wait_for("return document.querySelectorAll('#graph .node').length === 5", "the graph")
-        choose(browser, 3)
-        browser.wait_for(
-            "return document.querySelectorAll('#subtasks tbody tr').length === 200", "the subtasks"
-        )
-        assert browser.text("#subtasks-order").startswith("200 subtasks, the busiest first: it is 0 % busy")
-        assert browser.run("return document.querySelector('#subtasks').parentElement.clientHeight") <= 440
-        browser.run("window.seen = 0; new EventSource('/live').onmessage = () => { window.seen += 1; }")
-        browser.wait_for("return window.seen >= 3", "moments of 800 subtasks")
-        stage = status["stages"][3]
-        for subtask in stage["subtasks"]:
-            subtask["recent_busy_ratio"] = subtask["subtask_index"] * 77 % 200 / 200
-        # Before the next moment comes.
-        shown = browser.run(
-            "return import('/page/panels.js').then((panels) => { panels.showSubtasks(arguments[0]); return ["
-            "document.querySelector('#subtasks-order').textContent,"
-            "[...document.querySelectorAll('#subtasks tbody tr')].map((row) => Number(row.cells[0].textContent))]; })",
-            stage,
-        )
-        assert shown[0] == (
-            "200 subtasks, the busiest first: it is 100 % busy, half of them are 50 % or less, the idlest is 0 %."
-        )
-        assert shown[1] == sorted(range(200), key=lambda index: -(index * 77 % 200))
-        try:
-            browser.resize(390, 844)
-            assert browser.run("return document.documentElement.scrollWidth") <= 390
-        finally:
-            browser.resize(1280, 900)
+def test_cancel_cancels(browser, waiting):
+    browser.open(f"http://127.0.0.1:{waiting.http_port}/")
+    await_headline(browser, "waiting")
+    answer(browser, "#cancel", True)
+    await_headline(browser, "cancelled")
+    assert waiting.status()["state"] == "CANCELLED"
+    browser.open(f"http://127.0.0.1:{waiting.http_port}/docs")
+    browser.wait_for("return document.body.innerText.includes('/checkpoints')", "the page for programs")
+    assert browser.complaints() == []
+
+
+def test_a_page_says_that_the_control_plane_is_gone(browser, waiting):
+    browser.open(f"http://127.0.0.1:{waiting.http_port}/")
+    browser.wait_for("return document.querySelectorAll('#graph .node').length === 5", "the graph")
+    process = waiting.processes["control_plane"]
+    process.popen.kill()
+    process.wait()
+    browser.wait_for(
+        "return document.querySelector('#connection').textContent.startsWith('no word from the control plane')",
+        "a word of that",
+    )
     browser.open("about:blank")
     browser.complaints()
 

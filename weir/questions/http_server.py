@@ -6,12 +6,15 @@ import asyncio
 import contextlib
 import errno
 import socket
+from collections.abc import Callable
+from typing import cast
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from weir.clock import SystemClock
 from weir.process.newcomers import Entrance
-from weir.questions.silent_connections import lengthen_queue
+from weir.questions.silent_connections import BACKLOG, lengthen_queue
 from weir.security.identity import current
 from weir.security.tokens import Tokens
 
@@ -45,12 +48,36 @@ def listen(host: str, port: int, *, or_any_port: bool) -> Entrance:
     return Entrance(listening)
 
 
-def encrypt(config: uvicorn.Config) -> None:
-    """Let a server of HTTP encrypt, if this process has certificates; called before it serves."""
+def http_config(
+    app: ASGIApp, protocol: Callable[..., asyncio.Protocol], *, end_s: int | None = None
+) -> uvicorn.Config:
+    """Return how a process serves HTTP, encrypted if it has certificates.
+
+    Args:
+        app: the application.
+        protocol: makes the protocol of each connection, with what uvicorn tells it.
+        end_s: open requests have so long when the server ends; None: as long as they take.
+    """
+    config = uvicorn.Config(
+        app,
+        # Uvicorn calls it only.
+        http=cast("type[asyncio.Protocol]", protocol),
+        ws="none",
+        # The audit log has who connects, and not who that says it is.
+        proxy_headers=False,
+        log_level="warning",
+        # As all of this process: bounded, and without control characters.
+        log_config=None,
+        lifespan="off",
+        access_log=False,
+        backlog=BACKLOG,
+        timeout_graceful_shutdown=end_s,
+    )
     tls = current().tls
     if tls is not None:
         config.load()
         config.ssl = tls.serving(asks_certificate=False)
+    return config
 
 
 def http_tokens() -> Tokens | None:

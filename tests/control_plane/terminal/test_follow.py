@@ -3,7 +3,6 @@ import os
 import pty
 import re
 import signal
-import subprocess
 import sys
 import threading
 
@@ -25,6 +24,7 @@ from control_plane.web.views import (
     TotalsView,
 )
 from experiments.ports import free_port
+from weir.process import bytecode
 from weir.rpc import control_pb2
 
 
@@ -197,17 +197,16 @@ def test_lines_come_now_and_then_and_when_something_begins_or_ends():
 
 @pytest.mark.scenario
 @pytest.mark.parametrize("terminal", [True, False])
-def test_a_control_plane_that_is_followed(terminal, tmp_path):
+def test_a_control_plane_that_is_followed(terminal, tmp_path, forks):
     ports = ["--port", str(free_port()), "--http-port", str(free_port())]
     record = ["--set", f"controlPlane.state_path={tmp_path / 'control_plane.json'}"]
     near, far = pty.openpty() if terminal else os.pipe()
     job = ["--job", "jobs.throughput", "--param", "input=x", "--follow"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "control_plane", *job, *ports, *record],
-        stderr=far,
-        env={**os.environ, "TERM": "xterm", "COLUMNS": "100"},
-    )
-    os.close(far)
+    environment = {**os.environ, **bytecode.variables(), "TERM": "xterm", "COLUMNS": "100"}
+    with os.fdopen(far, "wb") as output:
+        process = forks.popen(
+            [sys.executable, "-m", "control_plane", *job, *ports, *record], output, environment
+        )
     seen, waiting = bytearray(), threading.Event()
 
     def read():

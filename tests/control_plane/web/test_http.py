@@ -22,9 +22,9 @@ PAGES = ["/healthz", "/metrics", "/plan", "/routing", "/status"]
 
 
 @pytest.fixture(scope="module")
-def waiting(tmp_path_factory):
+def waiting(tmp_path_factory, forks):
     """A cluster without task managers."""
-    with Cluster(tmp_path_factory.mktemp("http"), task_managers=2) as cluster:
+    with Cluster(tmp_path_factory.mktemp("http"), task_managers=2, popen=forks.popen) as cluster:
         cluster.start_control_plane(
             "jobs.server_count", {"input": "nowhere", "parallelism": 3}, exit_when_finished=False
         )
@@ -142,8 +142,8 @@ def test_a_task_manager_registers_under_an_address(waiting, address):
     assert address in refused.value.details()
 
 
-def test_cancel_while_waiting(tmp_path):
-    with Cluster(tmp_path, task_managers=1) as cluster:
+def test_cancel_while_waiting(tmp_path, forks):
+    with Cluster(tmp_path, task_managers=1, popen=forks.popen) as cluster:
         process = cluster.start_control_plane("jobs.throughput", {"input": "x"}, exit_when_finished=False)
         cluster.wait_for(lambda status: True, "the first status")
         code, body = cluster.http("POST", "/cancel")

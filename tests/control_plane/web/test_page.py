@@ -22,9 +22,9 @@ SECRET = "hunter2"
 
 
 @pytest.fixture(scope="module")
-def waiting(tmp_path_factory):
+def waiting(tmp_path_factory, forks):
     """A cluster without task managers."""
-    with Cluster(tmp_path_factory.mktemp("page"), task_managers=2) as cluster:
+    with Cluster(tmp_path_factory.mktemp("page"), task_managers=2, popen=forks.popen) as cluster:
         cluster.start_control_plane(
             "jobs.server_count",
             {"input": f"s3://me:{SECRET}@bucket/in</script><img src=x>", "parallelism": 1},
@@ -217,8 +217,8 @@ def test_settings_of_the_autoscaler_are_shown(waiting):
     assert shown["autoscaler"]["hook_command"] == ["start-some", "***"]
 
 
-def test_open_pages_do_not_hold_up_the_end(tmp_path):
-    with Cluster(tmp_path, task_managers=1) as cluster:
+def test_open_pages_do_not_hold_up_the_end(tmp_path, forks):
+    with Cluster(tmp_path, task_managers=1, popen=forks.popen) as cluster:
         report = tmp_path / "run.html"
         process = cluster.start_control_plane(
             "jobs.throughput", {"input": "x"}, exit_when_finished=False, arguments=["--report", str(report)]

@@ -24,9 +24,7 @@ from weir.protocol.autoscale.stage_memory import StageMemory
 #: A load that has been rising for this part of ``look_ahead_s`` is expected to go on.
 _RISING_SHARE = 0.2
 #: Loads of this part of ``scale_down_after_s``, or of the time in which they have to rise, are taken together.
-_PIECE_SHARE = 1 / 3
-#: A stage whose load still moves is left as it is for at most so many times ``scale_down_after_s``.
-_MOVING_MAX = 12
+_PIECE_SHARE = 1 / 18
 #: A stage that had to grow again after it had shrunk has a load that comes back: it keeps its subtasks for so many
 #: times as long as that took, but takes no longer times for one than so many times ``look_ahead_s``.
 _KEPT_PERIODS, _PERIOD_MAX = 1.25, 8
@@ -36,6 +34,8 @@ _COMES_BACK_MAX = 2.5
 _AHEAD_KEPT = 2
 #: A stage loses no fewer than this part of its subtasks, and one at least.
 _FREED_MIN = 0.1
+#: So large a part of its subtasks it loses also if its load seems to move, but no more than by chance.
+_LARGE = 1 / 3
 #: Shares of hot keys are means of so many windows, and what a growth has brought of so many: a batch of a stage that is
 #: overloaded may take longer than a window, so that one of them has all of its rows, and the next one none.
 _HOT_WINDOWS, _RECENT_WINDOWS = 6, 3
@@ -161,13 +161,8 @@ class Autoscaler:
         if stage.parallelism - after < max(stage.parallelism * _FREED_MIN, 1):
             memory.may_shrink_since_s = None
             return None
-        if memory.may_shrink_since_s is None:
-            memory.may_shrink_since_s = at_s
-        waited_s = at_s - memory.may_shrink_since_s
-        if (
-            memory.history.is_moving(settings.scale_down_after_s)
-            and waited_s < _MOVING_MAX * settings.scale_down_after_s
-        ):
+        is_large = _is_large(stage.parallelism, after)
+        if not memory.has_settled(at_s, after, settings.scale_down_after_s, is_large=is_large):
             return None
         share = _percent(highest / stage.parallelism)
         reason = f"{share} of its time at most was needed in {_time(span_s)}"
@@ -182,8 +177,10 @@ class Autoscaler:
             return
         memory.over_since_s = memory.may_shrink_since_s = None
         if not change.is_growth:
-            # A load that came back would have kept the subtasks: it does so no more, or later.
-            memory.has_shrunk, memory.period_s, memory.last_growth = True, 0.0, None
+            memory.has_shrunk, memory.last_growth = True, None
+            if _is_large(change.before, change.after):
+                # A load that came back would have kept the subtasks: it does so no more, or later.
+                memory.period_s = 0.0
             return
         recent, last, memory.last_growth = memory.recent, memory.last_growth, None
         if recent is not None:
@@ -204,12 +201,13 @@ class Autoscaler:
         memory.history.add(at_s, work)
         highest = settings.target_of(stage.name) if memory.is_cut else settings.utilisation_max
         is_over = sized.utilisation > highest or self._is_full(stage)
-        if not is_over:
-            memory.over_since_s = None
-        elif memory.over_since_s is None:
-            memory.over_since_s = at_s
-            # What it did before has nothing to do with it; of a growth, all that came since tells.
-            memory.recent = memory.recent if memory.last_growth else None
+        since_s = at_s if memory.over_since_s is None else memory.over_since_s
+        memory.over_since_s = since_s if is_over else None
+        in_vain = memory.last_growth is not None and not memory.last_growth.brought_rows
+        if is_over and at_s - since_s <= settings.window_s and not in_vain:
+            # What it did before, of which this window has a part, has nothing to do with it; of a growth that was in
+            # vain, all that came since tells.
+            memory.recent = None
         if at_s - self._changed_s < settings.window_s:
             return
         if memory.recent is None:
@@ -272,6 +270,11 @@ def _within_slots(changes: list[Change], free: int) -> tuple[list[Change], int]:
         if more:
             found.append(replace(change, after=change.before + more))
     return found, missing
+
+
+def _is_large(before: int, after: int) -> bool:
+    """Return whether a stage that shrinks so loses many of its subtasks."""
+    return after <= (1 - _LARGE) * before
 
 
 def _percent(share: float) -> str:

@@ -40,18 +40,25 @@ def factors(job: JobMeasure, catch_up_s: float, factor_max: float) -> list[float
                 factor = sum(found[index] * rate for index, rate in rates.items()) / total
             else:
                 factor = max(known, default=1.0)
-            factor *= _of_queue(stage, catch_up_s)
+            factor = _of_queue(stage, factor, catch_up_s)
         found[stage.stage] = min(factor, factor_max)
     return [found[stage.stage] for stage in job.stages]
 
 
-def _of_queue(stage: StageMeasure, catch_up_s: float) -> float:
-    """Return what comes to a stage as a multiple of what it processes; until its channels are full it is more."""
-    rate = stage.rows_in_per_s
+def _of_queue(stage: StageMeasure, factor: float, catch_up_s: float) -> float:
+    """Return the factor of a stage before which channels fill, or are worked off: more or fewer rows come to it.
+
+    Args:
+        stage: not a source.
+        factor: that of the stages before it.
+        catch_up_s: as of :func:`factors`.
+    """
+    rate, more = stage.rows_in_per_s, stage.queued_more_per_s
     backlog_rows = stage.queued - _USUAL_WAIT_S * rate
-    if rate <= 0 or backlog_rows <= 0:
-        return 1.0
-    return 1.0 + (max(stage.queued_more_per_s, 0.0) + backlog_rows / catch_up_s) / rate
+    if rate <= 0 or (backlog_rows <= 0 and more >= 0):
+        return factor
+    coming = max(rate + more, 0.0)
+    return (factor * coming + max(backlog_rows, 0.0) / catch_up_s) / rate
 
 
 def _of_source(stage: StageMeasure, catch_up_s: float) -> float | None:
@@ -65,8 +72,9 @@ def _of_source(stage: StageMeasure, catch_up_s: float) -> float | None:
         return 1 / max(1 - stage.blocked, 1e-3)
     if not is_limited:
         # The job takes all that it is offered: what waits nevertheless (a partition that stands still, for
-        # instance) does so for another reason than a lack of subtasks.
-        return 1.0
+        # instance) does so for another reason than a lack of subtasks. A backlog that has just been worked off
+        # counts no more.
+        return min(max(rate + stage.waiting_more_per_s, 0.0) / rate, 1.0) if rate > 0 else 1.0
     wanted = max(rate + stage.waiting_more_per_s, 0.0)
     wanted += max(stage.waiting - _USUAL_WAIT_S * rate, 0.0) / catch_up_s
     if rate <= 0:

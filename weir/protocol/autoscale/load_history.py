@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 #: Pieces of time that are kept at most.
 _PIECES_MAX = 2_000
-#: A load rises or falls that does so, from the first to the last third of the time, by this part of it at least.
+#: Loads are noted about so often.
+_LOOK_S = 1.0
+#: A load rises or falls that does so, from the first to the last third of the time, by this part of it at least, and of
+#: what one subtask does.
 _CHANGE_MIN = 0.015
+#: A load rises that does so by this part of the whole, at least, from each third of the time to the next.
+_PART_MIN = 0.2
+#: Beyond chance is a difference of so many times its standard error.
+_ERRORS = 2.5
 #: The load that is expected is at most so many times the present one.
 _EXPECTED_MAX = 2.0
 
@@ -18,7 +28,6 @@ class _Piece:
     begin_s: float
     total: float = 0.0
     count: int = 0
-    highest: float = 0.0
 
     @property
     def mean(self) -> float:
@@ -32,11 +41,12 @@ class LoadHistory:
         """Begin.
 
         Args:
-            piece_s: loads of so long are taken together, of longer if the whole time would have too many pieces.
+            piece_s: loads of so long are taken together, of longer if the whole time would have too many pieces or a
+                piece no more than one look.
             longest_s: so long loads are kept: nobody asks for a longer time.
         """
         # The first and the last piece are in it in part only.
-        self._piece_s = max(piece_s, longest_s / (_PIECES_MAX - 2))
+        self._piece_s = max(piece_s, _LOOK_S, longest_s / (_PIECES_MAX - 2))
         self._pieces: deque[_Piece] = deque(maxlen=_PIECES_MAX)
 
     def add(self, at_s: float, work: float) -> None:
@@ -46,32 +56,60 @@ class LoadHistory:
         piece = self._pieces[-1]
         piece.total += work
         piece.count += 1
-        piece.highest = max(piece.highest, work)
 
     def highest(self, at_s: float, span_s: float) -> float | None:
-        """The highest load of the last so many seconds; None: it was not watched for so long."""
+        """The highest mean of a piece of the last so many seconds; None: it was not watched for so long.
+
+        A standstill of a moment, after which a stage works off what waits, says little of what it needs.
+        """
         if not self._pieces or self._pieces[0].begin_s > at_s - span_s:
             return None
-        return max(each.highest for each in self._pieces if each.begin_s + self._piece_s > at_s - span_s)
+        begin_s = at_s - span_s - self._piece_s
+        return max(
+            each.mean for each in takewhile(lambda each: each.begin_s > begin_s, reversed(self._pieces))
+        )
 
-    def is_moving(self, span_s: float) -> bool:
-        """Whether it has been rising or falling over so many seconds, so that soon another load will be there."""
-        means = self._thirds(span_s)
-        return bool(means) and abs(means[-1] - means[0]) > _CHANGE_MIN * means[0]
+    def is_moving(self, span_s: float, *, beyond_chance: bool = False) -> bool:
+        """Whether it has been rising or falling over so many seconds, so that soon another load will be there.
+
+        ``beyond_chance``: by more than loads differ within thirds of the time, as they do on a busy machine.
+        """
+        thirds = self._thirds(span_s)
+        if not thirds:
+            return False
+        difference = abs(_mean(thirds[-1]) - _mean(thirds[0]))
+        if difference <= _CHANGE_MIN * max(_mean(thirds[0]), 1.0):
+            return False
+        return not beyond_chance or difference > _ERRORS * _standard_error(thirds)
 
     def expected(self, work: float, span_s: float, ahead_s: float) -> float:
         """The load in so many seconds, if it has been rising over ``span_s``; else what it is."""
-        means = self._thirds(span_s)
-        is_rising = means == sorted(means) and self.is_moving(span_s)
-        if not is_rising:
+        means = [_mean(each) for each in self._thirds(span_s)]
+        if not self.is_moving(span_s, beyond_chance=True):
             return work
-        slope = (means[-1] - means[0]) / (span_s * 2 / 3)
-        return min(work + slope * ahead_s, work * _EXPECTED_MAX)
+        rise = means[-1] - means[0]
+        if not _PART_MIN * rise <= means[1] - means[0] <= (1 - _PART_MIN) * rise:
+            # It falls, or was another one from one moment to the next, which is over.
+            return work
+        return min(work + rise / (span_s * 2 / 3) * ahead_s, work * _EXPECTED_MAX)
 
-    def _thirds(self, span_s: float) -> list[float]:
-        """Return the means of three equal parts of the last so many seconds; empty: it was not watched for so long."""
+    def _thirds(self, span_s: float) -> list[list[float]]:
+        """Return the means of pieces in three equal parts of the last so many seconds; empty: of less it is known."""
         size = max(round(span_s / 3 / self._piece_s), 1)
         means = [each.mean for each in self._pieces][:-1][-3 * size :]
         if len(means) < 3 * size:
             return []
-        return [sum(means[index : index + size]) / size for index in range(0, 3 * size, size)]
+        return [means[index : index + size] for index in range(0, 3 * size, size)]
+
+
+def _mean(loads: Sequence[float]) -> float:
+    return sum(loads) / len(loads)
+
+
+def _standard_error(thirds: Sequence[Sequence[float]]) -> float:
+    """Return that of the difference of the means of two thirds, by how much loads differ within all three."""
+    size = len(thirds[0])
+    if size < 2:
+        return 0.0
+    squares = sum((load - _mean(each)) ** 2 for each in thirds for load in each)
+    return math.sqrt(2 * squares / (3 * (size - 1)) / size)

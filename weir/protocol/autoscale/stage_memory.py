@@ -9,6 +9,12 @@ from weir.protocol.autoscale.last_growth import LastGrowth, Recent
 from weir.protocol.autoscale.load_history import LoadHistory
 from weir.protocol.autoscale.measures import StageMeasure
 
+#: The highest load of late has to leave a stage as few subtasks for this part of ``scale_down_after_s``: at the end of
+#: an overload each moment that passes leaves it fewer.
+_SETTLED_SHARE = 1 / 9
+#: A stage whose load still moves is left as it is for at most so many times ``scale_down_after_s``.
+_MOVING_MAX = 12
+
 
 @dataclass(slots=True)
 class StageMemory:
@@ -18,6 +24,9 @@ class StageMemory:
     #: When its overload, and the chance to shrink, began; None: there is none.
     over_since_s: float | None = None
     may_shrink_since_s: float | None = None
+    #: The fewest subtasks that it might have had since then, and since when.
+    _shrinks_to: int = 0
+    _shrinks_to_since_s: float = -math.inf
     #: When it began to grow last.
     grown_s: float | None = None
     #: What it does since its overload began, or the last change; the growth since which nothing else was changed.
@@ -38,6 +47,26 @@ class StageMemory:
         if self.has_shrunk and self.grown_s is not None:
             return min(at_s - self.grown_s, longest_s)
         return self.period_s
+
+    def has_settled(self, at_s: float, after: int, down_s: float, *, is_large: bool) -> bool:
+        """Note that the stage might have so few subtasks; returns whether waiting would leave it no fewer, or more.
+
+        Args:
+            at_s: now.
+            after: the subtasks that it might have.
+            down_s: ``scale_down_after_s``.
+            is_large: it loses many, so a load that differs by chance, as on a busy machine, does not keep them.
+        """
+        if self.may_shrink_since_s is None:
+            self.may_shrink_since_s = self._shrinks_to_since_s = at_s
+            self._shrinks_to = after
+        elif after < self._shrinks_to:
+            self._shrinks_to, self._shrinks_to_since_s = after, at_s
+        if at_s - self.may_shrink_since_s >= _MOVING_MAX * down_s:
+            return True
+        if at_s - self._shrinks_to_since_s < _SETTLED_SHARE * down_s:
+            return False
+        return not self.history.is_moving(down_s, beyond_chance=is_large)
 
     def hot_share_at(self, at_s: float, stage: StageMeasure, span_s: float) -> float:
         """Take in a measurement; returns the share of the hottest key group as a mean over about so many seconds."""
