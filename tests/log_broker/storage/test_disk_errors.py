@@ -90,6 +90,20 @@ def test_what_cannot_be_read_is_damage(tmp_path, monkeypatch):
         log.read(0, 1000, 40)
     with pytest.raises(LogDamagedError, match=r"\.log: cannot be read: Input/output error"):
         opened(DirectoryPlace(tmp_path))
+    monkeypatch.undo()
+    log.close()
+    # Where the rest is looked at behind the first entry that is not whole.
+    last = sorted(tmp_path.glob("*.log"))[-1]
+    last.write_bytes(last.read_bytes() + bytes(100))
+    pread, reads = os.pread, []
+
+    def broken_later(*values):
+        reads.append(values)
+        return broken() if len(reads) > 2 else pread(*values)
+
+    monkeypatch.setattr(os, "pread", broken_later)
+    with pytest.raises(LogDamagedError, match=r"\.log: cannot be read: Input/output error"):
+        opened(DirectoryPlace(tmp_path))
 
 
 def test_an_orderly_end_syncs_all_that_this_process_wrote(tmp_path, monkeypatch):
