@@ -9,7 +9,7 @@ from typing import Any
 
 from log_broker.record import ControllerRecord, RecordSaver
 from log_broker.views import members_to_proto, name_from_proto, report_from_proto
-from log_broker.waiting import EOF
+from log_broker.waiting import EOF, start
 from weir.clock import SystemClock
 from weir.protocol.log.control import PartitionControl, PartitionRecord, Report
 from weir.protocol.log.placement import balanced, place_replicas, without_broker
@@ -109,7 +109,7 @@ class Controller(log_pb2_grpc.LogControllerServicer):
         self._sessions[broker_id] = session
         self._told = None
         log.info("broker %d is here, at %s", broker_id, first.address)
-        teller = asyncio.create_task(self._tell(session, context))
+        teller = start(self._tell(session, context), f"what broker {broker_id} is told")
         try:
             report = first
             while report is not EOF and self._sessions.get(broker_id) is session:

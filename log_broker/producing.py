@@ -9,7 +9,14 @@ from typing import Any, NamedTuple
 from log_broker.errors import LogWriteError
 from log_broker.partition import PartitionReplica
 from log_broker.waiting import EOF, end, listening, start
-from weir.protocol.log.entries import DamagedEntryError, Header, check_batch, checksum, read_header
+from weir.protocol.log.entries import (
+    PRODUCER_EPOCH_MAX,
+    DamagedEntryError,
+    Header,
+    check_batch,
+    checksum,
+    read_header,
+)
 from weir.protocol.log.producers import IN_FLIGHT_BATCHES_MAX, Verdict
 from weir.rpc import log_pb2
 from weir.rpc.log_wire import split_blob
@@ -81,6 +88,10 @@ class ProducerStream:
             )
             if await self._is_committed(replica.confirm()):
                 await self._context.write(log_pb2.ProduceReply(is_fenced=True, message=message))
+            return False
+        if not epoch and max(known, opening.last_epoch) >= PRODUCER_EPOCH_MAX:
+            message = f"producer {opening.producer_id} has no epoch left; use another producer_id"
+            await self._context.write(log_pb2.ProduceReply(is_fenced=True, message=message))
             return False
         next_sequence = 0
         self._producer_epoch = epoch

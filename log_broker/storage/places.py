@@ -287,12 +287,13 @@ class DirectoryPlace:
         """Refuse to be read while a part of it is elsewhere; see :class:`Place`."""
         if self.begun_swap() is not None:
             raise LogWriteError(
-                f"{self.path}: a part of what was set aside is put back; call weir log broker --salvage once more"
+                f"{self.path}: what was set aside is put back in part; call weir log broker --salvage once more"
             )
 
     def begun_swap(self) -> Path | None:
         """Return the folder whose :meth:`swap_aside` has not ended; None: there is none."""
-        return next((each.with_suffix("") for each in self.path.glob(f"{ASIDE}*{_BACK}")), None)
+        begun = [each for ending in (_BACK, _NOW) for each in self.path.glob(f"{ASIDE}*{ending}")]
+        return begun[0].with_suffix("") if begun else None
 
     def swap_aside(self, folder: Path, document: str) -> None:
         """Put back what is in one of :meth:`asides`, without this document of it; what is here now goes there.

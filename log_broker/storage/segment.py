@@ -231,7 +231,10 @@ class Segment:
         self, descriptor: int, size: int, error: DamagedEntryError, *, whole_may_be_torn: bool
     ) -> None:
         position = self.bytes_written
-        rest = os.pread(descriptor, size - position, position)
+        try:
+            rest = os.pread(descriptor, size - position, position)
+        except OSError as unreadable:
+            raise self._unreadable(unreadable) from unreadable
         where = f"{self._path}, byte {position}"
         is_short, claimed = _is_cut_short(rest)
         # Behind what the disk had no time for lies nothing, or room that was never written. What has entries behind it

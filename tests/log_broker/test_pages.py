@@ -2,12 +2,14 @@
 
 import asyncio
 
+import grpc
 import httpx
 import pytest
 
 from log_broker import controller as controller_module
 from log_broker.controller import Controller, _mistake, _Session
 from log_broker.pages import log_pages
+from log_broker.waiting import EOF
 from weir.protocol.log.control import PartitionControl, PartitionRecord
 from weir.questions.guard import Admission, own_hosts
 from weir.records.file_keeper import FileKeeper
@@ -95,6 +97,39 @@ def test_a_leader_that_has_begun_again_and_does_not_open_its_replica_is_replaced
     controller._sessions[1].replicas = []
     controller._decide()
     assert (record.leader, record.epoch) == (0, 6)
+
+
+@pytest.mark.parametrize(
+    ("error", "is_told"), [(grpc.aio.InternalError("closed"), False), (ValueError("a fault of ours"), True)]
+)
+def test_what_ends_the_telling_of_a_broker_is_logged_unless_it_is_the_end_of_its_stream(
+    tmp_path, caplog, error, is_told
+):
+    controller = Controller(FileKeeper(tmp_path / "controller.json"), lease_s=30.0)
+
+    class Call:
+        """In place of gRPC: one report comes, and nothing can be told."""
+
+        def __init__(self):
+            self.reports = [log_pb2.BrokerReport(broker_id=1, address="broker:1")]
+            self.is_written = asyncio.Event()
+
+        async def read(self):
+            if not self.reports:
+                await self.is_written.wait()
+            return self.reports.pop() if self.reports else EOF
+
+        async def write(self, view):
+            self.is_written.set()
+            raise error
+
+    async def test():
+        await controller.Attend(None, Call())
+
+    asyncio.run(test())
+    assert "broker 1 is lost" in caplog.text
+    assert ("what broker 1 is told ended: a fault of ours" in caplog.text) == is_told
+    assert ("Traceback" in caplog.text) == is_told
 
 
 def test_a_partition_that_has_just_been_created_does_not_end_the_balance_of_leaders(tmp_path, monkeypatch):

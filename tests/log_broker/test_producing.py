@@ -8,7 +8,7 @@ from log_broker.partition import PartitionId, PartitionReplica, PartitionSetting
 from log_broker.producing import ProducerStream
 from log_broker.waiting import EOF
 from weir.clock import SystemClock
-from weir.protocol.log.entries import CONTROL, Header, checksum, header_bytes
+from weir.protocol.log.entries import CONTROL, PRODUCER_EPOCH_MAX, Header, checksum, header_bytes
 from weir.rpc import log_pb2
 from weir.rpc.log_wire import produce_request
 
@@ -53,6 +53,16 @@ def send(replica, *headers):
         opening = log_pb2.ProduceOpen(producer_id=7, producer_epoch=1, acks=log_pb2.ACKS_ALL)
         await asyncio.wait_for(ProducerStream(replica, opening, stream).run(), 30)
         return stream.replies
+
+    return asyncio.run(test())
+
+
+def take_over(replica, last_epoch):
+    async def test():
+        opening = log_pb2.ProduceOpen(producer_id=7, last_epoch=last_epoch, acks=log_pb2.ACKS_ALL)
+        stream = Stream([])
+        await asyncio.wait_for(ProducerStream(replica, opening, stream).run(), 30)
+        return stream.replies[0]
 
     return asyncio.run(test())
 
@@ -111,13 +121,13 @@ def test_a_producer_that_is_silent_hears_that_another_broker_leads(replica, capl
 
 def test_a_batch_of_an_epoch_that_was_given_up_is_not_taken_for_one_of_the_next(replica):
     """It lay in a connection that was cut off, while its producer had taken its id over from itself."""
-
-    async def test():
-        opening = log_pb2.ProduceOpen(producer_id=7, last_epoch=1, acks=log_pb2.ACKS_ALL)
-        stream = Stream([])
-        await asyncio.wait_for(ProducerStream(replica, opening, stream).run(), 30)
-        return stream.replies[0].opened.producer_epoch
-
-    assert asyncio.run(test()) == 2
+    assert take_over(replica, 1).opened.producer_epoch == 2
     (reply,) = send(replica, GOOD)
     assert reply.is_fenced
+
+
+def test_a_producer_that_names_the_last_epoch_there_is_gets_no_other_one(replica):
+    before = replica.machine.end_offset
+    reply = take_over(replica, PRODUCER_EPOCH_MAX)
+    assert (reply.is_fenced, reply.message) == (True, "producer 7 has no epoch left; use another producer_id")
+    assert replica.machine.end_offset == before

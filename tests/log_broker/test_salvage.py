@@ -168,11 +168,18 @@ def test_a_replica_that_begins_anew_on_and_on_keeps_what_it_had_first_and_what_i
     assert sorted(folder.name for folder in tmp_path.glob("aside*")) == folders
 
 
-@pytest.mark.parametrize("moved", range(15))
-def test_a_salvage_that_dies_is_called_again(tmp_path, monkeypatch, moved):
+@pytest.mark.parametrize(
+    ("filled", "moved"), [*((0, moved) for moved in (0, 1, 2, 14)), *((3, moved) for moved in range(17))]
+)
+def test_a_salvage_that_dies_is_called_again(tmp_path, monkeypatch, filled, moved):
     led(tmp_path)
     new = begin_anew(tmp_path, monkeypatch, "second")
     new.promise(9)
+    new.report()
+    if filled:
+        new.lead(9, {1: new.machine.incarnation}, 3, 1)
+    for _ in range(filled):
+        new.confirm()
     new.close()
     replace, done = os.replace, []
 
@@ -182,10 +189,11 @@ def test_a_salvage_that_dies_is_called_again(tmp_path, monkeypatch, moved):
         done.append(paths)
         replace(*paths)
 
-    with monkeypatch.context() as patch, contextlib.suppress(SystemExit):
+    with monkeypatch.context() as patch:
         patch.setattr(os, "replace", dies)
-        salvage(tmp_path)
-    if list(tmp_path.glob("aside*.back")):
+        with pytest.raises(SystemExit):
+            salvage(tmp_path)
+    if [*tmp_path.glob("aside*.back"), *tmp_path.glob("aside*.now")]:
         # A broker that took the part of it that is here would set that aside in its turn.
         with pytest.raises(LogWriteError, match="call weir log broker --salvage once more"):
             opened(tmp_path)

@@ -1,51 +1,21 @@
-"""Segments on disk and in memory: what is found again, what is cut off, what is noticed."""
+"""Segments on disk and in memory: what is found again, what is cut off, what is removed."""
 
 import contextlib
-import errno
 import os
 
 import pytest
 
-from log_broker.errors import LogDamagedError, LogWriteError
+from log_broker.errors import LogWriteError
 from log_broker.storage import segment as segment_module
-from log_broker.storage.partition_log import LogSettings, PartitionLog, sync
+from log_broker.storage.partition_log import sync
 from log_broker.storage.places import DirectoryPlace, MemoryPlace
-from weir.protocol.log.entries import Header, checksum, entries_in, envelope_bytes, header_bytes
-
-
-def batch(sequence, size=200, record_id=None, producer_id=7, count=2):
-    record_id = sequence if record_id is None else record_id
-    body = bytes([sequence % 251]) * size
-    return header_bytes(Header(0, count, record_id, record_id, producer_id, 1, sequence, size, size)) + body
-
-
-def append(log, first, count, epoch=1, now_ms=1000, **values):
-    for sequence in range(first, first + count):
-        content = batch(sequence, **values)
-        entry = (
-            envelope_bytes(len(content), epoch, log.end_offset, now_ms + sequence, checksum(content))
-            + content
-        )
-        log.append([entry], list(entries_in(entry)))
-
-
-def read_all(log, bytes_max=1000):
-    offset, found = log.first_offset, []
-    while offset < log.end_offset:
-        chunk, offset = log.read(offset, bytes_max, log.end_offset)
-        found += [(entry.envelope.offset, entry.header.sequence) for entry in entries_in(chunk)]
-    return found
+from tests.log_broker.storage.logs import append, opened, read_all
+from weir.protocol.log.entries import entries_in
 
 
 @pytest.fixture(params=["disk", "memory"])
 def place(request, tmp_path):
     return DirectoryPlace(tmp_path) if request.param == "disk" else MemoryPlace("wal/0")
-
-
-def opened(place, syncs=False, **values):
-    log = PartitionLog(place, LogSettings(**{"segment_bytes": 1000, **values}), syncs=syncs)
-    log.recover(whole_may_be_torn=False)
-    return log
 
 
 def test_what_was_written_is_found_again_with_epochs_and_producers(place):
@@ -72,71 +42,6 @@ def test_a_read_ends_before_what_is_not_committed_and_begins_with_the_entry_that
         assert [entry.envelope.offset for entry in entries_in(chunk)] == [4]
         assert end == 6
         assert each.read(6, 1000, 6) == (b"", 6)
-
-
-def test_a_torn_tail_is_cut_off(tmp_path):
-    log = opened(DirectoryPlace(tmp_path), segment_bytes=1 << 20)
-    append(log, 0, 5)
-    log.close()
-    (path,) = tmp_path.glob("*.log")
-    whole = path.read_bytes()
-    for size in (1, 31, 40, 100, 283):
-        path.write_bytes(whole + whole[:size])
-        again = opened(DirectoryPlace(tmp_path))
-        assert again.end_offset == 10
-        again.close()
-        assert path.read_bytes() == whole
-    # Space that was set aside.
-    path.write_bytes(whole + bytes(100))
-    assert opened(DirectoryPlace(tmp_path)).end_offset == 10
-
-
-@pytest.mark.parametrize("position", [10, 40, 100, 600, 1400])
-def test_a_flipped_bit_is_no_torn_tail(tmp_path, position):
-    log = opened(DirectoryPlace(tmp_path), segment_bytes=1 << 20)
-    append(log, 0, 5)
-    log.close()
-    (path,) = tmp_path.glob("*.log")
-    content = bytearray(path.read_bytes())
-    content[min(position, len(content) - 1)] ^= 1
-    path.write_bytes(content)
-    with pytest.raises(LogDamagedError, match=r"\.log, byte"):
-        opened(DirectoryPlace(tmp_path))
-    assert path.read_bytes() == content
-
-
-def test_a_flipped_bit_in_an_earlier_segment_is_noticed_when_it_is_read(tmp_path):
-    log = opened(DirectoryPlace(tmp_path))
-    append(log, 0, 20)
-    log.close()
-    path = sorted(tmp_path.glob("*.log"))[1]
-    content = bytearray(path.read_bytes())
-    content[100] ^= 1
-    path.write_bytes(content)
-    with pytest.raises(LogDamagedError, match="another checksum"):
-        read_all(opened(DirectoryPlace(tmp_path)))
-
-
-@pytest.mark.parametrize("number", [1, -1])
-def test_a_segment_that_is_absent_is_noticed(tmp_path, number):
-    log = opened(DirectoryPlace(tmp_path))
-    append(log, 0, 20)
-    log.close()
-    sorted(tmp_path.glob("*.log"))[number].unlink()
-    with pytest.raises(LogDamagedError, match="absent"):
-        opened(DirectoryPlace(tmp_path))
-
-
-def test_a_crash_before_the_start_of_a_segment_is_noted_loses_nothing(tmp_path):
-    log = opened(DirectoryPlace(tmp_path))
-    append(log, 0, 20)
-    log.close()
-    (tmp_path / f"{40:020d}.log").touch()
-    again = opened(DirectoryPlace(tmp_path))
-    append(again, 20, 20)
-    assert read_all(again) == [(2 * sequence, sequence) for sequence in range(40)]
-    again.close()
-    assert opened(DirectoryPlace(tmp_path)).end_offset == 80
 
 
 def test_earlier_segments_are_not_read_at_the_start(tmp_path, monkeypatch):
@@ -220,31 +125,6 @@ def test_a_memory_log_gives_its_room_back(tmp_path):
     assert len(_descriptors()) < before + 8
 
 
-def test_an_orderly_end_syncs_all_that_this_process_wrote(tmp_path, monkeypatch):
-    log = opened(DirectoryPlace(tmp_path))
-    append(log, 0, 12)
-    log.close()
-    log = opened(DirectoryPlace(tmp_path))
-    append(log, 12, 12)
-    synced = []
-    monkeypatch.setattr(os, "fdatasync", lambda descriptor: synced.append(os.fstat(descriptor).st_ino))
-    log.sync_all()
-    files = sorted(tmp_path.glob("*.log"))
-    assert {file.stat().st_ino for file in files} == set(synced)
-    assert len(files) > 4
-
-
-def test_a_segment_whose_file_is_gone_is_damage_and_no_empty_segment(tmp_path):
-    log = opened(DirectoryPlace(tmp_path))
-    append(log, 0, 12)
-    first = sorted(tmp_path.glob("*.log"))[0]
-    log._recent.clear()
-    first.unlink()
-    with pytest.raises(LogDamagedError, match=rf"{first.name} is absent"):
-        log.read(0, 1000, log.end_offset)
-    assert not first.exists()
-
-
 def test_retention_by_time_needs_no_full_segment(place):
     log = opened(place, retention_ms=4000, segment_bytes=1 << 20)
     append(log, 0, 3, now_ms=1000)
@@ -267,107 +147,6 @@ def test_offsets_are_found_by_time_and_by_id(place, monkeypatch):
         assert each.offset_of_id(12) == 24
         assert each.offset_of_id(-1) == 0
         assert each.offset_of_id(99) == 60
-
-
-def test_a_full_disk_refuses_and_heals(tmp_path, monkeypatch):
-    log = opened(DirectoryPlace(tmp_path))
-    append(log, 0, 2)
-
-    def write_a_part(descriptor, parts, position):
-        os.pwrite(descriptor, parts[0][:50], position)
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "pwritev", write_a_part)
-        with pytest.raises(LogWriteError, match="No space left on device; make room"):
-            append(log, 2, 1)
-    assert log.end_offset == 4
-    assert opened(DirectoryPlace(tmp_path)).end_offset == 4
-    append(log, 2, 1)
-    assert read_all(log) == [(0, 0), (2, 1), (4, 2)]
-
-
-def test_a_rest_that_cannot_be_cut_off_is_no_damage_later(tmp_path, monkeypatch):
-    log = opened(DirectoryPlace(tmp_path), segment_bytes=1 << 20)
-    append(log, 0, 2)
-
-    def broken(*_):
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-    def write_a_part(descriptor, parts, position):
-        os.pwrite(descriptor, parts[0][:250], position)
-        broken()
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "pwritev", write_a_part)
-        patch.setattr(os, "ftruncate", broken)
-        with pytest.raises(LogWriteError, match="Input/output error"):
-            append(log, 2, 1)
-        patch.undo()
-        patch.setattr(os, "ftruncate", broken)
-        with pytest.raises(LogWriteError, match="Input/output error"):
-            append(log, 2, 1, size=50)
-    append(log, 2, 1, size=50)
-    assert read_all(log) == read_all(opened(DirectoryPlace(tmp_path))) == [(0, 0), (2, 1), (4, 2)]
-
-
-@pytest.mark.parametrize("call", ["open", "replace", "ftruncate", "dup", "fsync"])
-def test_a_disk_that_fails_where_a_segment_begins_refuses_and_heals(tmp_path, monkeypatch, call):
-    log = opened(DirectoryPlace(tmp_path), syncs=True)
-    append(log, 0, 4)
-    assert log.bytes_kept >= 1000
-    before, kept = read_all(log), sorted(tmp_path.glob("*.log"))
-
-    def broken(*_, **__):
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, call, broken)
-        with pytest.raises(LogWriteError, match="Input/output error"):
-            append(log, 4, 1)
-    assert (log.end_offset, read_all(log), sorted(tmp_path.glob("*.log"))) == (8, before, kept)
-    assert opened(DirectoryPlace(tmp_path)).end_offset == 8
-    append(log, 4, 1)
-    assert [offset for offset, _ in read_all(log)] == [0, 2, 4, 6, 8]
-    # The segment that was left is still to be synced.
-    descriptors = log.to_sync()
-    assert len(descriptors) == 2
-    sync(descriptors)
-
-
-def test_what_cannot_be_read_is_damage(tmp_path, monkeypatch):
-    log = opened(DirectoryPlace(tmp_path))
-    append(log, 0, 20)
-    log._recent.clear()
-
-    def broken(*_):
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-    monkeypatch.setattr(os, "pread", broken)
-    with pytest.raises(LogDamagedError, match=r"\.log: cannot be read: Input/output error"):
-        log.read(0, 1000, 40)
-    with pytest.raises(LogDamagedError, match=r"\.log: cannot be read: Input/output error"):
-        opened(DirectoryPlace(tmp_path))
-
-
-def test_what_was_not_synced_of_an_index_is_made_anew_and_starts_are_synced(tmp_path, monkeypatch):
-    synced = []
-    fsync = os.fsync
-    monkeypatch.setattr(
-        os,
-        "fsync",
-        lambda descriptor: (synced.append(os.readlink(f"/proc/self/fd/{descriptor}")), fsync(descriptor)),
-    )
-    log = opened(DirectoryPlace(tmp_path), syncs=True)
-    append(log, 0, 20)
-    log.close()
-    starts = [f".{path.name}.unfinished" for path in tmp_path.glob("*.start")]
-    assert len(starts) > 2
-    assert set(starts) <= {path.rpartition("/")[2] for path in synced}
-    # As the machine leaves them that went down.
-    for path in tmp_path.glob("*.index"):
-        path.write_bytes(b"")
-    assert read_all(opened(DirectoryPlace(tmp_path))) == [(2 * sequence, sequence) for sequence in range(20)]
 
 
 def test_memory_has_a_bound_whether_anything_is_committed_or_not():
@@ -399,16 +178,6 @@ def test_a_replica_that_begins_behind_what_is_kept_knows_the_producers_before(pl
     assert (other.first_offset, other.end_offset) == (log.first_offset, log.first_offset)
     assert other.lineage.starts == [(1, 0)]
     assert other.producers.snapshot()[0][2] == log.first_offset // 2 - 1
-
-
-def test_documents_are_checked(tmp_path):
-    place = DirectoryPlace(tmp_path)
-    assert place.load("a.json") is None
-    place.save("a.json", {"b": 1})
-    assert place.load("a.json") == {"b": 1}
-    (tmp_path / "a.json").write_bytes((tmp_path / "a.json").read_bytes().replace(b"1", b"2"))
-    with pytest.raises(LogDamagedError, match=r"a\.json has another checksum"):
-        place.load("a.json")
 
 
 def test_small_entries_make_small_segments_so_that_a_start_reads_little(place):
@@ -444,67 +213,3 @@ def test_room_is_set_aside_for_the_last_segment_and_given_back(tmp_path):
     again.close()
     assert blocks_bytes(place.bases()[-1]) < 1 << 16
     log.close()
-
-
-def recovered_after_a_power_cut(path):
-    log = PartitionLog(DirectoryPlace(path), LogSettings(segment_bytes=1 << 20), syncs=True)
-    log.recover(whole_may_be_torn=True)
-    return log
-
-
-@pytest.fixture
-def five_entries(tmp_path):
-    log = opened(DirectoryPlace(tmp_path), segment_bytes=1 << 20)
-    append(log, 0, 5)
-    log.close()
-    (path,) = tmp_path.glob("*.log")
-    return path, path.read_bytes()
-
-
-@pytest.mark.parametrize("position", [10, 40, 578, 620])
-def test_what_has_entries_behind_it_is_not_torn_also_after_the_machine_went_down(five_entries, position):
-    path, whole = five_entries
-    content = bytearray(whole)
-    content[position] ^= 1
-    path.write_bytes(content)
-    # They may have been acknowledged: a replica that cut them off would count with less than it had.
-    with pytest.raises(LogDamagedError, match="before the log's end"):
-        recovered_after_a_power_cut(path.parent)
-    assert path.read_bytes() == content
-
-
-@pytest.mark.parametrize("size", [10, 40, 150, 283])
-@pytest.mark.parametrize("unwritten_bytes", [0, 400])
-def test_an_entry_before_room_that_was_never_written_is_torn_where_the_machine_went_down(
-    five_entries, size, unwritten_bytes
-):
-    path, whole = five_entries
-    path.write_bytes(whole + whole[284:][:size] + bytes(284 - size + unwritten_bytes))
-    with pytest.raises(LogDamagedError, match="before the log's end"):
-        opened(DirectoryPlace(path.parent))
-    assert recovered_after_a_power_cut(path.parent).end_offset == 10
-    assert path.read_bytes() == whole
-
-
-def test_an_entry_at_the_place_of_another_one_is_damage(five_entries):
-    path, whole = five_entries
-    path.write_bytes(whole[:568] + whole[852:])
-    with pytest.raises(LogDamagedError, match="offset 6 lies where 4 was written"):
-        opened(DirectoryPlace(path.parent))
-
-
-@pytest.mark.parametrize(("damaged", "is_noticed"), [(3, True), (6, True), (7, False)])
-def test_a_log_is_not_cut_at_damage_before_the_place_where_it_is_to_be_cut(tmp_path, damaged, is_noticed):
-    log = opened(DirectoryPlace(tmp_path), segment_bytes=1 << 20)
-    append(log, 0, 10)
-    (path,) = tmp_path.glob("*.log")
-    with open(path, "r+b") as file:
-        file.seek(damaged * 284 + 10)
-        file.write(b"damage")
-    if is_noticed:
-        # Else what its leader sends next would leave a gap, over which readers pass without a word.
-        with pytest.raises(LogDamagedError):
-            log.truncate(14)
-        return
-    log.truncate(14)
-    assert (log.end_offset, read_all(log)[-1]) == (14, (12, 6))

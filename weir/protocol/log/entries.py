@@ -45,6 +45,8 @@ MAY_HAVE_GAPS = 0x20
 
 #: ``producer_id`` of the entry with which an epoch begins.
 EPOCH_START_PRODUCER = 0
+#: Of a producer: four bytes of a header.
+PRODUCER_EPOCH_MAX = (1 << 32) - 1
 
 #: CRC32C of some bytes.
 checksum = google_crc32c.value

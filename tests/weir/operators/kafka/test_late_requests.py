@@ -9,6 +9,7 @@ from tests.weir.operators.kafka.late_requests import (
     ADD_OFFSETS,
     ADD_PARTITIONS,
     END_TXN,
+    FIRST_SLOT,
     INIT_PRODUCER_ID,
     OFFSET_COMMIT,
     PRODUCE,
@@ -97,8 +98,7 @@ def test_an_abort_that_comes_late_takes_no_rows(kafka_bootstrap, late, topic, tm
 
 @pytest.mark.parametrize("kind", [INIT_PRODUCER_ID, ADD_PARTITIONS, ADD_OFFSETS, PRODUCE])
 def test_other_requests_that_come_late_do_no_harm(kafka_bootstrap, late, topic, tmp_path, kind):
-    # Behind the id of the first slot is the time-out of its transactions.
-    late.keep_next(kind, about=b"/0" + struct.pack(">i", 60_000) if kind == INIT_PRODUCER_ID else b"")
+    late.keep_next(kind, FIRST_SLOT)
     first = sink(late.bootstrap, topic, tmp_path)
     first.process(rows(1))
     listed = first.snapshot(1)
