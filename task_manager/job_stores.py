@@ -292,13 +292,8 @@ def open_job_stores(
     restored_store = CheckpointStore.open(uri, folder)
     manifest = restored_store.read_manifest(manifest_path)
     _check_kind(manifest, database_run)
-    stages = {stage.index: [node.name for node in stage.nodes] for stage in topology.graph.stages}
-    plan = restore_plan(manifest, stages, topology.routing, here)
     images = _images(restored_store, config)
-    images.register(plan.images.values())
-    if plan.main is not None and not plan.main.database and images.is_read_by_blocks(plan.main):
-        # Rows do not wait until it is here: all groups come out of it, as out of the images of others.
-        plan = replace(plan, main=None)
+    plan = _plan(manifest, topology, here, images)
     store = images.open_main(plan.main)
     try:
         drop_foreign(store, kept_states(plan, topology, state_ids))
@@ -321,6 +316,16 @@ def open_job_stores(
         manifest.checkpoint_id,
         sinks_uri,
     )
+
+
+def _plan(manifest: Manifest, topology: Topology, here: Sequence[SubtaskId], images: Images) -> RestorePlan:
+    stages = {stage.index: [node.name for node in stage.nodes] for stage in topology.graph.stages}
+    plan = restore_plan(manifest, stages, topology.routing, here)
+    images.register(plan.images.values())
+    if plan.main is not None and not plan.main.database and images.is_read_by_blocks(plan.main):
+        # Rows do not wait until it is here: all groups come out of it, as out of the images of others.
+        return replace(plan, main=None)
+    return plan
 
 
 def _images(store: CheckpointStore, config: TaskManagerConfig) -> Images:
