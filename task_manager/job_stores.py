@@ -288,6 +288,24 @@ def open_job_stores(
         return JobStores(
             store, checkpoint_store, publisher, images, RestorePlan(), None, (), sinks_uri=sinks_uri
         )
+    is_own = restore[:2] == (checkpoint_uri, job_id)
+    return _open_restored(
+        config, checkpoint_store, sinks_uri, restore, is_own, topology, here, state_ids, database_run
+    )
+
+
+def _open_restored(
+    config: TaskManagerConfig,
+    checkpoint_store: CheckpointStore,
+    sinks_uri: str,
+    restore: tuple[str, str, str],
+    is_own: bool,
+    topology: Topology,
+    here: Sequence[SubtaskId],
+    state_ids: Mapping[str, int],
+    database_run: str,
+) -> JobStores:
+    """``is_own``: the checkpoint is in ``checkpoint_store``, so that its files need not be published again."""
     uri, folder, manifest_path = restore
     restored_store = CheckpointStore.open(uri, folder)
     manifest = restored_store.read_manifest(manifest_path)
@@ -297,7 +315,7 @@ def open_job_stores(
     store = images.open_main(plan.main)
     try:
         drop_foreign(store, kept_states(plan, topology, state_ids))
-        opened_from = plan.main if (uri, folder) == (checkpoint_uri, job_id) else None
+        opened_from = plan.main if is_own else None
         publisher = _publisher(
             checkpoint_store, store, config, opened_from, manifest.checkpoint_id, database_run
         )
