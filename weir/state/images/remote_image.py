@@ -20,17 +20,9 @@ from weir.errors import StateError
 from weir.protocol.checkpoints.manifest import FileRef
 from weir.state.api import StateReader
 from weir.state.images.range_cache import CHUNK_BYTES, RangeCache
+from weir.state.stores.rocksdb_blocks import PUT, TRAILER_BYTES, DataBlock, Handle, data_block
 from weir.state.stores.rocksdb_manifest import Manifest, TablePlace
-from weir.state.stores.rocksdb_tables import (
-    PUT,
-    TRAILER_BYTES,
-    DataBlock,
-    Deleted,
-    Handle,
-    TableIndex,
-    data_block,
-    read_index,
-)
+from weir.state.stores.rocksdb_tables import Deleted, TableIndex, read_index
 
 #: Fetched from the end of a table before its index is read: mostly all that this needs.
 _TAIL_BYTES = 128 << 10
@@ -38,8 +30,8 @@ _TAIL_BYTES = 128 << 10
 _AHEAD_BYTES = 512 << 10
 #: Tables of which the ends are fetched at the same time while rows may wait for blocks.
 _AT_ONCE = 8
-#: Indexes with filters, and data blocks (about 16 MiB), that are kept in memory.
-_INDEX_BYTES_MAX, _BLOCKS_MAX = 64 << 20, 2_000
+#: Of memory: indexes with filters, and data blocks; the last one is kept however large it is.
+_INDEX_BYTES_MAX, _BLOCK_BYTES_MAX = 64 << 20, 32 << 20
 #: The lowest byte of an entry's number is its kind.
 _KIND = 0xFF
 
@@ -74,6 +66,7 @@ class RemoteImage(StateReader):
         self._indexes: OrderedDict[int, TableIndex] = OrderedDict()
         self._index_bytes = 0
         self._blocks: OrderedDict[tuple[int, int], DataBlock] = OrderedDict()
+        self._block_bytes = 0
         self._closed = False
         if places:
             # Rather now than when rows wait.
@@ -218,9 +211,11 @@ class RemoteImage(StateReader):
         with _Naming(self._image_id, file):
             block = data_block(self._raw(file, handle, ahead_bytes), handle, index.context)
         with self._lock:
+            if name not in self._blocks:
+                self._block_bytes += block.size_bytes
             self._blocks[name] = block
-            while len(self._blocks) > _BLOCKS_MAX:
-                self._blocks.popitem(last=False)
+            while self._block_bytes > _BLOCK_BYTES_MAX and len(self._blocks) > 1:
+                self._block_bytes -= self._blocks.popitem(last=False)[1].size_bytes
         return block
 
     def _part(self, place: TablePlace, index: TableIndex, at: int) -> tuple[FileRef, int, int]:
@@ -237,6 +232,7 @@ class RemoteImage(StateReader):
         with self._lock:
             self._indexes.clear()
             self._blocks.clear()
+            self._index_bytes = self._block_bytes = 0
 
 
 class _Run:

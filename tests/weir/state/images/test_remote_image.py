@@ -9,6 +9,7 @@ from weir.checkpoints.arrow_files import open_arrow_files
 from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.config.stores import RocksDbConfig
 from weir.errors import CheckpointError, StateError
+from weir.state.images import remote_image
 from weir.state.images.image_client import image_address
 from weir.state.images.image_publisher import ImagePublisher
 from weir.state.images.image_stores import Images
@@ -16,7 +17,8 @@ from weir.state.images.range_cache import CHUNK_BYTES
 from weir.state.images.remote_image import RemoteImage
 from weir.state.layout import encode_key
 from weir.state.stores.rocksdb import open_store
-from weir.state.stores.rocksdb_tables import UnknownTableError, read_index
+from weir.state.stores.rocksdb_blocks import UnknownTableError
+from weir.state.stores.rocksdb_tables import read_index
 
 NAMES, GROUPS, STATE = 400, 6, 2
 
@@ -98,7 +100,7 @@ def test_it_has_what_the_store_had(tmp_path, seed, compression):
     images.close()
 
 
-def test_only_what_is_asked_for_is_fetched(tmp_path):
+def test_only_what_is_asked_for_is_fetched_and_not_all_of_it_is_kept_in_memory(tmp_path, monkeypatch):
     chance, model = random.Random(1), {}
     store = far_store(tmp_path)
     images = Images(store, tmp_path / "owner", RocksDbConfig())
@@ -124,6 +126,11 @@ def test_only_what_is_asked_for_is_fetched(tmp_path):
     assert 0 < once <= 20 * CHUNK_BYTES < size_bytes / 4
     assert client.get_many(asked) == [model[each] for each in asked]
     assert images.fetched[1] == once
+    monkeypatch.setattr(remote_image, "_BLOCK_BYTES_MAX", 64 << 10)
+    asked = [key(name, 5) for name in range(40)]
+    assert client.get_many(asked) == [model[each] for each in asked]
+    kept = [block.size_bytes for block in opened._blocks.values()]
+    assert 32 << 10 < opened._block_bytes == sum(kept) <= 64 << 10
     client.close()
     images.close()
 
