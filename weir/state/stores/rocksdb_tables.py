@@ -7,9 +7,8 @@ RocksDB's description of its block-based format, version 6, which ``rocksdb_sett
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import xxhash
@@ -17,6 +16,7 @@ import xxhash
 from weir.errors import StateError
 from weir.state.stores.rocksdb_blocks import (
     HASH_INDEX,
+    OBJECTS_BYTES,
     TRAILER_BYTES,
     Handle,
     UnknownTableError,
@@ -85,13 +85,38 @@ class KeyFilter:
         return True
 
 
-@dataclass(frozen=True, slots=True)
-class Deleted:
-    """A range that was deleted, by an entry with this number."""
+class DeletedRanges:
+    """What was deleted as ranges, as one table says it: of each key it says nothing, or one thing."""
 
-    start: bytes
-    stop: bytes
-    number: int
+    def __init__(self, entries: Iterable[tuple[bytes, bytes]]) -> None:
+        """``entries``: where a range begins, with the number of the entry behind it, and where it ends; in key order.
+
+        Raises:
+            UnknownTableError: ranges overlap. RocksDB cuts them where others begin or end.
+        """
+        self._starts: list[bytes] = []
+        self._stops: list[bytes] = []
+        self._numbers: list[int] = []
+        for key, stop in entries:
+            start = key[:-8]
+            if self._starts and (start, stop) == (self._starts[-1], self._stops[-1]):
+                # It was deleted before, too.
+                continue
+            if self._stops and start < self._stops[-1]:
+                raise UnknownTableError("ranges that a table deletes overlap")
+            self._starts.append(start)
+            self._stops.append(stop)
+            self._numbers.append(int.from_bytes(key[-8:], "little"))
+        #: Of memory, about.
+        self.size_bytes = sum(map(len, (*self._starts, *self._stops))) + OBJECTS_BYTES * len(self._starts)
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    def number_at(self, key: bytes) -> int:
+        """Number of the newest entry that deletes a range with this key; -1: there is none."""
+        at = bisect_right(self._starts, key) - 1
+        return self._numbers[at] if at >= 0 and key < self._stops[at] else -1
 
 
 class TableIndex:
@@ -101,7 +126,7 @@ class TableIndex:
     """
 
     def __init__(
-        self, block: bytes, deleted: Sequence[Deleted], context: int, keys: KeyFilter | None = None
+        self, block: bytes, deleted: DeletedRanges, context: int, keys: KeyFilter | None = None
     ) -> None:
         """``block``: an entry for each block: a key than which none of its keys is higher. ``context``: of checksums.
 
@@ -112,7 +137,7 @@ class TableIndex:
         """
         self.deleted, self.context = deleted, context
         self._block, self._filter = block, keys
-        self.size_bytes = len(block) + (0 if keys is None else len(keys))
+        self.size_bytes = len(block) + deleted.size_bytes + (0 if keys is None else len(keys))
         end = end_of_entries(block)
         if end < 0 or int.from_bytes(block[-4:], "little") & HASH_INDEX:
             raise UnknownTableError("the index of a table has another form")
@@ -173,10 +198,8 @@ def read_index(size_bytes: int, read: ReadRange) -> TableIndex:
     if not (_flag(properties, _USER_KEYS) and _flag(properties, _DELTAS)):
         raise UnknownTableError("the index of a table has another form")
     block = _read_block(read, _handle(meta[_META["index"]]), context)
-    deleted: list[Deleted] = []
-    if _META["deleted"] in meta:
-        for key, stop in entries_of(_read_block(read, _handle(meta[_META["deleted"]]), context)):
-            deleted.append(Deleted(key[:-8], stop, int.from_bytes(key[-8:], "little")))
+    place = meta.get(_META["deleted"])
+    deleted = DeletedRanges(() if place is None else entries_of(_read_block(read, _handle(place), context)))
     place = meta.get(_FILTER)
     keys = None if place is None else KeyFilter(_read_block(read, _handle(place), context))
     return TableIndex(block, deleted, context, keys)
