@@ -288,21 +288,34 @@ def open_job_stores(
         return JobStores(
             store, checkpoint_store, publisher, images, RestorePlan(), None, (), sinks_uri=sinks_uri
         )
+    is_own = restore[:2] == (checkpoint_uri, job_id)
+    return _open_restored(
+        config, checkpoint_store, sinks_uri, restore, is_own, topology, here, state_ids, database_run
+    )
+
+
+def _open_restored(
+    config: TaskManagerConfig,
+    checkpoint_store: CheckpointStore,
+    sinks_uri: str,
+    restore: tuple[str, str, str],
+    is_own: bool,
+    topology: Topology,
+    here: Sequence[SubtaskId],
+    state_ids: Mapping[str, int],
+    database_run: str,
+) -> JobStores:
+    """``is_own``: the checkpoint is in ``checkpoint_store``, so that its files need not be published again."""
     uri, folder, manifest_path = restore
     restored_store = CheckpointStore.open(uri, folder)
     manifest = restored_store.read_manifest(manifest_path)
     _check_kind(manifest, database_run)
-    stages = {stage.index: [node.name for node in stage.nodes] for stage in topology.graph.stages}
-    plan = restore_plan(manifest, stages, topology.routing, here)
     images = _images(restored_store, config)
-    images.register(plan.images.values())
-    if plan.main is not None and not plan.main.database and images.is_read_by_blocks(plan.main):
-        # Rows do not wait until it is here: all groups come out of it, as out of the images of others.
-        plan = replace(plan, main=None)
+    plan = _plan(manifest, topology, here, images)
     store = images.open_main(plan.main)
     try:
         drop_foreign(store, kept_states(plan, topology, state_ids))
-        opened_from = plan.main if (uri, folder) == (checkpoint_uri, job_id) else None
+        opened_from = plan.main if is_own else None
         publisher = _publisher(
             checkpoint_store, store, config, opened_from, manifest.checkpoint_id, database_run
         )
@@ -321,6 +334,16 @@ def open_job_stores(
         manifest.checkpoint_id,
         sinks_uri,
     )
+
+
+def _plan(manifest: Manifest, topology: Topology, here: Sequence[SubtaskId], images: Images) -> RestorePlan:
+    stages = {stage.index: [node.name for node in stage.nodes] for stage in topology.graph.stages}
+    plan = restore_plan(manifest, stages, topology.routing, here)
+    images.register(plan.images.values())
+    if plan.main is not None and not plan.main.database and images.is_read_by_blocks(plan.main):
+        # Rows do not wait until it is here: all groups come out of it, as out of the images of others.
+        return replace(plan, main=None)
+    return plan
 
 
 def _images(store: CheckpointStore, config: TaskManagerConfig) -> Images:

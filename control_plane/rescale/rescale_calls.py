@@ -80,6 +80,9 @@ class RescaleCalls:
             return
         # One for all owners: the old ones tell what has changed since.
         relink_checkpoint_id = await self._relinkable_id() if self._job.strategy.relinks else 0
+        if rescale.phase is not model.RescalePhase.PREPARING:
+            # It was taken back while this waited; images that are opened now would stay open until the next rescale.
+            return
         moves = [
             control_pb2.GroupMove(
                 key_group=move.group, source_subtask_index=move.source, target_subtask_index=move.target

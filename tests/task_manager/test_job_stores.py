@@ -2,49 +2,40 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-import resource
 from pathlib import Path
 
+import pytest
+
 from task_manager.job_stores import JobStores
+from tests.file_limit import file_bytes_limited
 from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.config.stores import RocksDbConfig
 from weir.errors import StateError
 from weir.protocol.checkpoints.restore_plan import RestorePlan
+from weir.state.api import StateBackend
 from weir.state.stores.rocksdb import open_store
 
-FILE_BYTES_MAX = 1 << 20
+SETTINGS = RocksDbConfig(write_buffer_bytes=4 << 20)
 
 
-def fail_and_close(directory: Path, has_checkpoints: bool) -> str:
-    """Let a store's tables meet a file size limit, as they would a full disk; returns what closing the job raised."""
-    store = open_store(directory / "state.db", RocksDbConfig(write_buffer_bytes=4 << 20), fresh=True)
-    checkpoints = CheckpointStore.open(str(directory / "checkpoints"), "job") if has_checkpoints else None
-    state = JobStores(store, checkpoints, None, None, RestorePlan(), None, ())
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_BYTES_MAX, limits[1]))
-    failure = ""
-    # The first memory tables are written out in the background: a later write tells that this failed.
+def fill(store: StateBackend) -> None:
+    """The first memory tables are written out in the background: a later write tells that this failed."""
+    value = os.urandom(10_000)
     for first in range(0, 100_000, 100):
-        try:
-            store.write(puts=[(b"%d" % number, os.urandom(10_000)) for number in range(first, first + 100)])
-        except StateError as error:
-            failure = str(error)
-            break
-    assert failure
-    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    try:
-        state.close()
-    except StateError as error:
-        return str(error)
-    open_store(directory / "state.db", RocksDbConfig(), fresh=True).close()
-    return ""
+        store.write(puts=[(b"%d" % number, value) for number in range(first, first + 100)])
+
+
+def failed_state(directory: Path, checkpoints: CheckpointStore | None) -> JobStores:
+    """Of a store whose tables have met a limit of their size, as they would a full disk."""
+    store = open_store(directory / "state.db", SETTINGS, fresh=True)
+    with file_bytes_limited(1 << 20), pytest.raises(StateError, match="file size limit"):
+        fill(store)
+    return JobStores(store, checkpoints, None, None, RestorePlan(), None, ())
 
 
 def test_a_store_that_cannot_be_closed_is_dropped_if_there_are_checkpoints(tmp_path: Path) -> None:
-    # In a process of its own: the limit holds for all files of a process.
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        for has_checkpoints in (True, False):
-            raised = pool.apply(fail_and_close, (tmp_path / str(has_checkpoints), has_checkpoints))
-            assert bool(raised) is not has_checkpoints, raised
+    failed_state(tmp_path, CheckpointStore.open(str(tmp_path / "checkpoints"), "job")).close()
+    open_store(tmp_path / "state.db", SETTINGS, fresh=True).close()
+    with pytest.raises(StateError):
+        failed_state(tmp_path / "alone", None).close()

@@ -46,6 +46,7 @@ class StateReader(ABC):
         The scan sees the store as it was when it began, whatever is written meanwhile.
         """
 
+    # Not abstract: for most readers there is nothing to prepare.
     def will_scan(  # noqa: B027
         self, ranges: Iterable[tuple[bytes, bytes | None]], bytes_max: int
     ) -> None:

@@ -8,6 +8,8 @@ import pytest
 from control_plane.link.task_managers import TaskManagers
 from control_plane.rescale.rescale_calls import RescaleCalls
 from weir.errors import ConnectionLostError, HandshakeError
+from weir.protocol.rescale.rescale_model import RescalePhase, SendPrepare
+from weir.protocol.routing import GroupMove
 from weir.rpc.wire import JobIdentity
 from weir.types import SubtaskId
 
@@ -31,6 +33,9 @@ class Peer:
     async def abort_rescale(self, request):
         await self.cancel(request)
 
+    async def prepare_rescale(self, request):
+        await self.cancel(request)
+
 
 def calls_to(job, peers, on_sleep=lambda: None):
     task_managers = TaskManagers(1_000)
@@ -41,11 +46,14 @@ def calls_to(job, peers, on_sleep=lambda: None):
     async def sleep(seconds):
         on_sleep()
 
+    async def saved():
+        return True
+
     return RescaleCalls(
         job,
         types.SimpleNamespace(sleep=sleep),
         task_managers,
-        None,
+        types.SimpleNamespace(saved=saved),
         {1: IDENTITY},
         lambda rescale, event: None,
         lambda rescale, cause: None,
@@ -121,3 +129,23 @@ def test_a_manifest_that_is_being_written_is_waited_for_and_not_for_ever():
     assert asyncio.run(calls._relinkable_id()) == 7
     answers[:] = [None]
     assert asyncio.run(calls._relinkable_id()) == 0
+
+
+def test_no_images_are_opened_for_a_rescale_that_is_taken_back_while_a_manifest_is_written():
+    """Its owners have heard of that by then, and nobody would close them."""
+    peer, rescale = Peer(failures=0), rescale_that(is_final=False)
+    rescale.phase = RescalePhase.PREPARING
+    job = job_with({NEW: "h:1"})
+    job.strategy = types.SimpleNamespace(relinks=True)
+    answers = [None, 7]
+
+    def take_back():
+        answers.pop(0)
+        rescale.phase = RescalePhase.ABORTED
+
+    calls = calls_to(job, {"h:1": peer}, take_back)
+    calls._relinks_to = lambda: answers[0]
+    action = SendPrepare((NEW,), 2, (GroupMove(3, OLD.subtask_index, NEW.subtask_index),), ())
+    asyncio.run(calls.prepare(rescale, action))
+    assert answers == [7]
+    assert peer.asked == []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import resource
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 import orjson
 import pytest
 
+from tests.file_limit import file_bytes_limited
 from tests.weir.checkpoints.manifests import manifest_of
 from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.checkpoints.digests import digest_of
@@ -278,15 +278,11 @@ def test_full_disk_is_one_clear_error_and_nothing_is_lost(store, tmp_path, monke
         raise OSError(errno.EXDEV, "another file system")
 
     monkeypatch.setattr(os, "link", no_link)
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, hard))
-    try:
+    with file_bytes_limited(1_000):
         with pytest.raises(CheckpointError, match=r"job, file files/000000000002/x: .*raise it"):
             store.publish(tmp_path / "large", f"{files_folder(2)}/x")
         with pytest.raises(CheckpointError, match=f"file {manifest_path(2)}"):
             store.write_manifest(manifest_of(2, [FileRef(f"{files_folder(2)}/{n}", 1) for n in range(100)]))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert all_files(tmp_path) == before
     assert store.latest().checkpoint_id == 1
     store.publish(tmp_path / "large", f"{files_folder(2)}/x")

@@ -38,8 +38,8 @@ from weir.state.stores.directory_lock import (
 )
 from weir.state.stores.memory import MemoryBackend
 from weir.state.stores.memory_image import MEMORY_IMAGE_NAME, read_entries
+from weir.state.stores.rocksdb_blocks import UnknownTableError
 from weir.state.stores.rocksdb_manifest import Manifest, UnknownManifestError
-from weir.state.stores.rocksdb_tables import UnknownTableError
 from weir.state.stores.store_factory import StoreFactory
 
 if TYPE_CHECKING:

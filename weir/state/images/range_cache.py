@@ -14,8 +14,8 @@ from weir.protocol.checkpoints.manifest import FileRef
 #: What is fetched is a multiple of it: an index of a small table comes with one request, and blocks with their
 #: neighbours, which a scan wants next.
 CHUNK_BYTES = 32 << 10
-#: Of one request.
-_FETCHED_MAX = 1 << 20
+#: Of one request, and requests of which the answers are in memory at the same time.
+_FETCHED_MAX, _REQUESTS_MAX = 1 << 20, 64
 CACHED_BYTES_MAX = 1 << 30
 
 #: Returns ranges (file, offset, bytes) of files, several at a time.
@@ -33,6 +33,7 @@ class RangeCache:
 
     def __init__(self, folder: Path, fetch: FetchRanges, bytes_max: int = CACHED_BYTES_MAX) -> None:
         self._fetch = fetch
+        # Open as long as the cache is, so not in a ``with``.
         self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
         self._slots_max = max(1, bytes_max // CHUNK_BYTES)
         self._lock = threading.Lock()
@@ -86,10 +87,10 @@ class RangeCache:
                         ranges[-1] = (file, ranges[-1][1], ranges[-1][2] + own)
                     else:
                         ranges.append((file, begin, own))
-        if not ranges:
-            return
-        for (file, offset, _), data in zip(ranges, self._fetch(ranges), strict=True):
-            self._keep(file, offset, data)
+        for start in range(0, len(ranges), _REQUESTS_MAX):
+            part = ranges[start : start + _REQUESTS_MAX]
+            for (file, offset, _), data in zip(part, self._fetch(part), strict=True):
+                self._keep(file, offset, data)
 
     def _keep(self, file: FileRef, offset: int, data: bytes) -> None:
         with self._lock:

@@ -20,17 +20,9 @@ from weir.errors import StateError
 from weir.protocol.checkpoints.manifest import FileRef
 from weir.state.api import StateReader
 from weir.state.images.range_cache import CHUNK_BYTES, RangeCache
+from weir.state.stores.rocksdb_blocks import PUT, TRAILER_BYTES, DataBlock, Handle, data_block
 from weir.state.stores.rocksdb_manifest import Manifest, TablePlace
-from weir.state.stores.rocksdb_tables import (
-    PUT,
-    TRAILER_BYTES,
-    DataBlock,
-    Deleted,
-    Handle,
-    TableIndex,
-    data_block,
-    read_index,
-)
+from weir.state.stores.rocksdb_tables import DeletedRanges, TableIndex, read_index
 
 #: Fetched from the end of a table before its index is read: mostly all that this needs.
 _TAIL_BYTES = 128 << 10
@@ -38,8 +30,8 @@ _TAIL_BYTES = 128 << 10
 _AHEAD_BYTES = 512 << 10
 #: Tables of which the ends are fetched at the same time while rows may wait for blocks.
 _AT_ONCE = 8
-#: Indexes with filters, and data blocks (about 16 MiB), that are kept in memory.
-_INDEX_BYTES_MAX, _BLOCKS_MAX = 64 << 20, 2_000
+#: Of memory: indexes with filters, and data blocks; the last one is kept however large it is.
+_INDEX_BYTES_MAX, _BLOCK_BYTES_MAX = 64 << 20, 32 << 20
 #: The lowest byte of an entry's number is its kind.
 _KIND = 0xFF
 
@@ -74,6 +66,7 @@ class RemoteImage(StateReader):
         self._indexes: OrderedDict[int, TableIndex] = OrderedDict()
         self._index_bytes = 0
         self._blocks: OrderedDict[tuple[int, int], DataBlock] = OrderedDict()
+        self._block_bytes = 0
         self._closed = False
         if places:
             # Rather now than when rows wait.
@@ -116,7 +109,7 @@ class RemoteImage(StateReader):
     def _newest(self, key: bytes, places: Sequence[tuple[TablePlace, TableIndex, int]]) -> bytes | None:
         number, value, deleted = -1, b"", -1
         for place, index, at in places:
-            deleted = max(deleted, _deleted_at(key, index.deleted))
+            deleted = max(deleted, index.deleted.number_at(key))
             if at < len(index):
                 found = self._block(place, index, at).find(key)
                 if found is not None and found[0] > number:
@@ -150,23 +143,31 @@ class RemoteImage(StateReader):
         self, start: bytes | None = None, stop: bytes | None = None, *, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
         """Entries of a range in key order (or the reverse); tables that have none of it are not looked at."""
-        deleted: list[Deleted] = []
+        deleted: list[tuple[TablePlace, DeletedRanges]] = []
         streams = [self._entries(run, start or b"", stop, deleted, reverse) for run in self._runs]
         # Each stream has read the table with its next entry, and with it what was deleted around that.
         merged = heapq.merge(*streams, key=itemgetter(0), reverse=reverse)
         for key, entries in groupby(merged, itemgetter(0)):
             _, number, value = max(entries, key=itemgetter(1))
-            if number & _KIND == PUT and number > _deleted_at(key, deleted):
+            if number & _KIND != PUT:
+                continue
+            if not any(place.has(key) and ranges.number_at(key) > number for place, ranges in deleted):
                 yield key, value
 
     def _entries(
-        self, run: _Run, start: bytes, stop: bytes | None, deleted: list[Deleted], reverse: bool
+        self,
+        run: _Run,
+        start: bytes,
+        stop: bytes | None,
+        deleted: list[tuple[TablePlace, DeletedRanges]],
+        reverse: bool,
     ) -> Iterator[tuple[bytes, int, bytes]]:
         """Entries of a run with their numbers; ``deleted`` gets the ranges of a table before its first entry comes."""
         places = run.between(start, stop)
         for place in reversed(places) if reverse else places:
             index = self._index(place)
-            deleted += index.deleted
+            if index.deleted:
+                deleted.append((place, index.deleted))
             first = index.block_of(start)
             last = len(index) if stop is None else min(index.block_of(stop) + 1, len(index))
             numbers = range(first, last)
@@ -218,9 +219,11 @@ class RemoteImage(StateReader):
         with _Naming(self._image_id, file):
             block = data_block(self._raw(file, handle, ahead_bytes), handle, index.context)
         with self._lock:
+            if name not in self._blocks:
+                self._block_bytes += block.size_bytes
             self._blocks[name] = block
-            while len(self._blocks) > _BLOCKS_MAX:
-                self._blocks.popitem(last=False)
+            while self._block_bytes > _BLOCK_BYTES_MAX and len(self._blocks) > 1:
+                self._block_bytes -= self._blocks.popitem(last=False)[1].size_bytes
         return block
 
     def _part(self, place: TablePlace, index: TableIndex, at: int) -> tuple[FileRef, int, int]:
@@ -237,6 +240,7 @@ class RemoteImage(StateReader):
         with self._lock:
             self._indexes.clear()
             self._blocks.clear()
+            self._index_bytes = self._block_bytes = 0
 
 
 class _Run:
@@ -247,8 +251,8 @@ class _Run:
         self._lasts = [place.last for place in places]
 
     def tables_of(self, key: bytes) -> list[TablePlace]:
-        """Return those that may have a key: mostly one; a deleted range may end with the next one's first key."""
-        return self._from(key, lambda place: place.first <= key)
+        """Return those that say something of a key: mostly one, or none."""
+        return [place for place in self._from(key, lambda place: place.first <= key) if place.has(key)]
 
     def between(self, start: bytes, stop: bytes | None) -> list[TablePlace]:
         """Return those that may have keys of a range."""
@@ -283,8 +287,3 @@ def _tail(file: FileRef) -> tuple[FileRef, int, int]:
     """Return the part of a table that mostly has all that its index needs."""
     size_bytes = min(_TAIL_BYTES, file.size_bytes)
     return file, file.size_bytes - size_bytes, size_bytes
-
-
-def _deleted_at(key: bytes, deleted: Sequence[Deleted]) -> int:
-    """Number of the newest entry that deleted a range with this key; -1: there is none."""
-    return max((each.number for each in deleted if each.start <= key < each.stop), default=-1)

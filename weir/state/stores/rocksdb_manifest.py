@@ -29,6 +29,8 @@ _CURSOR, _TABLE_WENT, _TABLE_CAME = 5, 6, 103
 _SKIPPED_MIN = 1 << 13
 _LAST_ATTRIBUTE = 1
 _ENTRY_NUMBER_BYTES = 8
+#: Behind the last key of a table: the key is not in it, a range that was deleted ends there.
+_RANGE_ENDS = b"\x0f" + 7 * b"\xff"
 
 
 class UnknownManifestError(StateError):
@@ -43,8 +45,15 @@ class TablePlace:
     level: int
     first: bytes
     last: bytes
-    #: The highest number of one of its entries.
-    newest: int
+    #: The last key is the end of a deleted range, and the table says nothing of it.
+    ends_before_last: bool = False
+
+    def has(self, key: bytes) -> bool:
+        """Return whether the table says something of a key.
+
+        Ranges that it deletes may go beyond it. That does not count: there, newer entries may have lost their numbers.
+        """
+        return self.first <= key and (key < self.last or (key == self.last and not self.ends_before_last))
 
 
 class Manifest:
@@ -173,9 +182,15 @@ class _Fields:
         level, number = self.number(), self.number()
         self.number()
         # Behind each key is the number of its entry.
-        first, last = self.text()[:-_ENTRY_NUMBER_BYTES], self.text()[:-_ENTRY_NUMBER_BYTES]
+        first, last = self.text(), self.text()
         self.number()
-        newest = self.number()
+        self.number()
         while self.number() != _LAST_ATTRIBUTE:
             self.skip_text()
-        return TablePlace(number, level, first, last, newest)
+        return TablePlace(
+            number,
+            level,
+            first[:-_ENTRY_NUMBER_BYTES],
+            last[:-_ENTRY_NUMBER_BYTES],
+            last.endswith(_RANGE_ENDS),
+        )

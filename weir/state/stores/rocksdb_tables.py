@@ -7,15 +7,24 @@ RocksDB's description of its block-based format, version 6, which ``rocksdb_sett
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable
 
 import numpy as np
-import pyarrow as pa
 import xxhash
 
 from weir.errors import StateError
+from weir.state.stores.rocksdb_blocks import (
+    HASH_INDEX,
+    OBJECTS_BYTES,
+    TRAILER_BYTES,
+    Handle,
+    UnknownTableError,
+    content_of,
+    end_of_entries,
+    entries_of,
+    number_at,
+)
 
 #: From the end of a file: checksum kind (1), format-specific part (40), format version (4), magic number (8).
 FOOTER_BYTES = 53
@@ -23,66 +32,20 @@ _MAGIC = (0x88E241B785F4CFF7).to_bytes(8, "little")
 _EXTENDED_MAGIC = b"\x3e\x00\x7a\x00"
 _FORMAT_VERSION = 6
 _XXH3 = 4
-#: Behind a block: its compression (1) and checksum (4).
-TRAILER_BYTES = 5
-_PRIME = 0x6B9083D9
 _MASK, _LONG_MASK = 0xFFFF_FFFF, 0xFFFF_FFFF_FFFF_FFFF
 #: Of xxh3: the factor at the end in its early form, and that over the final one; the first two words of its secret.
 _FACTOR = 0x165667B19E3779F9
 _FACTORS = _FACTOR * pow(0x165667919E3779F9, -1, 1 << 64) & _LONG_MASK
 _SECRET = 0xBE4BA423396CFEB8, 0x1CAD21F72C81017C
-_PLAIN = 0
-#: By the number of a compression: codec of Arrow.
-_CODECS = {1: "snappy", 4: "lz4_raw", 7: "zstd"}
-_SNAPPY = 1
-#: Of the last word of a data block: there is a hash index before it.
-_HASH_INDEX = 1 << 31
 _META = {"index": b"rocksdb.index", "deleted": b"rocksdb.range_del", "properties": b"rocksdb.properties"}
 _USER_KEYS, _DELTAS = b"rocksdb.index.key.is.user.key", b"rocksdb.index.value.is.delta.encoded"
 _FILTER = b"fullfilter.rocksdb.BuiltinBloomFilter"
 _FILTER_MARKS_BYTES, _LINE_BYTES, _PROBE_FACTOR = 5, 64, 0x9E3779B9
 _DICTIONARY = b"rocksdb.compression_dict"
-#: In the lowest byte of the number behind its key: the entry is a value; all others delete.
-PUT = 1
 _NONE = np.empty(0, np.uint32)
 
 #: Returns so many bytes of a file from an offset on.
 ReadRange = Callable[[int, int], bytes]
-
-
-class UnknownTableError(StateError):
-    """The table has a form that this reader does not know."""
-
-
-@dataclass(frozen=True, slots=True)
-class Handle:
-    """Where a block is; ``size_bytes`` without what is behind it."""
-
-    offset: int
-    size_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Deleted:
-    """A range that was deleted, by an entry with this number."""
-
-    start: bytes
-    stop: bytes
-    number: int
-
-
-@dataclass(slots=True)
-class DataBlock:
-    """Entries in order, those of a key with the newest first; ``numbers``: sequence number and kind, as stored."""
-
-    keys: list[bytes] = field(default_factory=list)
-    numbers: list[int] = field(default_factory=list)
-    values: list[bytes] = field(default_factory=list)
-
-    def find(self, key: bytes) -> tuple[int, bytes] | None:
-        """Number and value of the newest entry of a key."""
-        at = bisect_left(self.keys, key)
-        return (self.numbers[at], self.values[at]) if at < len(self.keys) and self.keys[at] == key else None
 
 
 class KeyFilter:
@@ -122,6 +85,40 @@ class KeyFilter:
         return True
 
 
+class DeletedRanges:
+    """What was deleted as ranges, as one table says it: of each key it says nothing, or one thing."""
+
+    def __init__(self, entries: Iterable[tuple[bytes, bytes]]) -> None:
+        """``entries``: where a range begins, with the number of the entry behind it, and where it ends; in key order.
+
+        Raises:
+            UnknownTableError: ranges overlap. RocksDB cuts them where others begin or end.
+        """
+        self._starts: list[bytes] = []
+        self._stops: list[bytes] = []
+        self._numbers: list[int] = []
+        for key, stop in entries:
+            start = key[:-8]
+            if self._starts and (start, stop) == (self._starts[-1], self._stops[-1]):
+                # It was deleted before, too.
+                continue
+            if self._stops and start < self._stops[-1]:
+                raise UnknownTableError("ranges that a table deletes overlap")
+            self._starts.append(start)
+            self._stops.append(stop)
+            self._numbers.append(int.from_bytes(key[-8:], "little"))
+        #: Of memory, about.
+        self.size_bytes = sum(map(len, (*self._starts, *self._stops))) + OBJECTS_BYTES * len(self._starts)
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    def number_at(self, key: bytes) -> int:
+        """Number of the newest entry that deletes a range with this key; -1: there is none."""
+        at = bisect_right(self._starts, key) - 1
+        return self._numbers[at] if at >= 0 and key < self._stops[at] else -1
+
+
 class TableIndex:
     """What has to be known of a table before its data is read: where blocks are, and what is deleted as ranges.
 
@@ -129,7 +126,7 @@ class TableIndex:
     """
 
     def __init__(
-        self, block: bytes, deleted: Sequence[Deleted], context: int, keys: KeyFilter | None = None
+        self, block: bytes, deleted: DeletedRanges, context: int, keys: KeyFilter | None = None
     ) -> None:
         """``block``: an entry for each block: a key than which none of its keys is higher. ``context``: of checksums.
 
@@ -140,9 +137,9 @@ class TableIndex:
         """
         self.deleted, self.context = deleted, context
         self._block, self._filter = block, keys
-        self.size_bytes = len(block) + (0 if keys is None else len(keys))
-        end = _end_of_entries(block)
-        if end < 0 or int.from_bytes(block[-4:], "little") & _HASH_INDEX:
+        self.size_bytes = len(block) + deleted.size_bytes + (0 if keys is None else len(keys))
+        end = end_of_entries(block)
+        if end < 0 or int.from_bytes(block[-4:], "little") & HASH_INDEX:
             raise UnknownTableError("the index of a table has another form")
         #: Where entries begin, uint32: each begins anew.
         self._starts = np.frombuffer(block, "<u4", (len(block) - 4 - end) // 4, end) if end else _NONE
@@ -161,8 +158,8 @@ class TableIndex:
 
     def handle(self, at: int) -> Handle:
         """Where a block is."""
-        offset, after = _number(self._block, self._key_bounds(at)[1])
-        return Handle(offset, _number(self._block, after)[0])
+        offset, after = number_at(self._block, self._key_bounds(at)[1])
+        return Handle(offset, number_at(self._block, after)[0])
 
     def _key(self, at: int) -> bytes:
         start, stop = self._key_bounds(at)
@@ -172,7 +169,7 @@ class TableIndex:
         start = int(self._starts[at])
         if self._block[start]:
             raise UnknownTableError("an entry of the index of a table is a part of the one before")
-        size_bytes, start = _number(self._block, start + 1)
+        size_bytes, start = number_at(self._block, start + 1)
         return start, start + size_bytes
 
 
@@ -194,36 +191,18 @@ def read_index(size_bytes: int, read: ReadRange) -> TableIndex:
         raise UnknownTableError(f"a table has format version {version} and checksum kind {footer[0]}")
     context, meta_bytes = (int.from_bytes(footer[at : at + 4], "little") for at in (9, 13))
     meta_at = footer_at - TRAILER_BYTES - meta_bytes
-    meta = dict(_entries(_read_block(read, Handle(meta_at, meta_bytes), context)))
+    meta = dict(entries_of(_read_block(read, Handle(meta_at, meta_bytes), context)))
     if _META["index"] not in meta or _META["properties"] not in meta or _DICTIONARY in meta:
         raise UnknownTableError("a table names no index, or a dictionary")
-    properties = dict(_entries(_read_block(read, _handle(meta[_META["properties"]]), context)))
+    properties = dict(entries_of(_read_block(read, _handle(meta[_META["properties"]]), context)))
     if not (_flag(properties, _USER_KEYS) and _flag(properties, _DELTAS)):
         raise UnknownTableError("the index of a table has another form")
     block = _read_block(read, _handle(meta[_META["index"]]), context)
-    deleted: list[Deleted] = []
-    if _META["deleted"] in meta:
-        for key, stop in _entries(_read_block(read, _handle(meta[_META["deleted"]]), context)):
-            deleted.append(Deleted(key[:-8], stop, int.from_bytes(key[-8:], "little")))
+    place = meta.get(_META["deleted"])
+    deleted = DeletedRanges(() if place is None else entries_of(_read_block(read, _handle(place), context)))
     place = meta.get(_FILTER)
     keys = None if place is None else KeyFilter(_read_block(read, _handle(place), context))
     return TableIndex(block, deleted, context, keys)
-
-
-def data_block(raw: bytes, handle: Handle, context: int) -> DataBlock:
-    """Entries of a data block, from its bytes and the five behind them.
-
-    Raises:
-        UnknownTableError: it is compressed otherwise than Weir does.
-        StateError: it is damaged.
-    """
-    found = DataBlock()
-    keys, numbers, values = found.keys, found.numbers, found.values
-    for key, value in _entries(_content(raw, handle.offset, context)):
-        keys.append(key[:-8])
-        numbers.append(int.from_bytes(key[-8:], "little"))
-        values.append(value)
-    return found
 
 
 def _key_hash(key: bytes) -> int | None:
@@ -246,74 +225,13 @@ def _key_hash(key: bytes) -> int | None:
 def _read_block(read: ReadRange, handle: Handle, context: int) -> bytes:
     if handle.offset < 0:
         raise StateError("a table names a block before its beginning, so it is damaged")
-    return _content(read(handle.offset, handle.size_bytes + TRAILER_BYTES), handle.offset, context)
-
-
-def _content(raw: bytes, offset: int, context: int) -> bytes:
-    """A block without what is behind it, decompressed."""
-    data, kind = raw[:-TRAILER_BYTES], raw[-TRAILER_BYTES]
-    checksum = (xxhash.xxh3_64_intdigest(data) & _MASK) ^ (kind * _PRIME & _MASK)
-    if context:
-        checksum += context ^ ((offset & _MASK) + (offset >> 32) & _MASK)
-    if checksum & _MASK != int.from_bytes(raw[-4:], "little"):
-        raise StateError("a block of a table has another checksum than it had, so it is damaged")
-    if kind == _PLAIN:
-        return data
-    if kind not in _CODECS:
-        raise UnknownTableError(f"a block of a table has compression {kind}")
-    size_bytes, start = _number(data, 0)
-    packed = data if kind == _SNAPPY else data[start:]
-    try:
-        content: bytes = pa.Codec(_CODECS[kind]).decompress(packed, size_bytes, asbytes=True)
-    except (pa.ArrowException, OSError) as error:
-        raise StateError(f"a block of a table cannot be decompressed ({error}), so it is damaged") from error
-    return content
-
-
-def _number(data: bytes, at: int) -> tuple[int, int]:
-    """Seven bits in each byte, the lowest first; and where the next thing begins."""
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-        shift += 7
-
-
-def _end_of_entries(block: bytes) -> int:
-    word = int.from_bytes(block[-4:], "little")
-    end = len(block) - 4
-    if word & _HASH_INDEX:
-        end -= 2 + int.from_bytes(block[end - 2 : end], "little")
-    return end - 4 * (word & ~_HASH_INDEX)
-
-
-def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Keys, of which each has so many bytes of the one before, and values."""
-    at, end, key = 0, _end_of_entries(block), b""
-    if end < 0:
-        raise StateError("a block of a table has no room for what it says it has, so it is damaged")
-    while at < end:
-        # Nearly all of these numbers are of one byte.
-        shared, unshared, size_bytes = block[at], block[at + 1], block[at + 2]
-        if (shared | unshared | size_bytes) < 0x80:
-            at += 3
-        else:
-            shared, at = _number(block, at)
-            unshared, at = _number(block, at)
-            size_bytes, at = _number(block, at)
-        stop = at + unshared
-        key = key[:shared] + block[at:stop]
-        at = stop + size_bytes
-        yield key, block[stop:at]
+    return content_of(read(handle.offset, handle.size_bytes + TRAILER_BYTES), handle.offset, context)
 
 
 def _handle(data: bytes) -> Handle:
-    offset, at = _number(data, 0)
-    return Handle(offset, _number(data, at)[0])
+    offset, at = number_at(data, 0)
+    return Handle(offset, number_at(data, at)[0])
 
 
 def _flag(properties: dict[bytes, bytes], name: bytes) -> bool:
-    return name in properties and _number(properties[name], 0)[0] == 1
+    return name in properties and number_at(properties[name], 0)[0] == 1

@@ -1,14 +1,17 @@
 """Images whose tables stay in another file system have what RocksDB reads of them, whatever was done to the store."""
 
 import random
+import time
 
 import pytest
+from rocksdict import CompactOptions
 
 from tests.weir.state.conftest import SMALL_SETTINGS
 from weir.checkpoints.arrow_files import open_arrow_files
 from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.config.stores import RocksDbConfig
 from weir.errors import CheckpointError, StateError
+from weir.state.images import remote_image
 from weir.state.images.image_client import image_address
 from weir.state.images.image_publisher import ImagePublisher
 from weir.state.images.image_stores import Images
@@ -16,7 +19,9 @@ from weir.state.images.range_cache import CHUNK_BYTES
 from weir.state.images.remote_image import RemoteImage
 from weir.state.layout import encode_key
 from weir.state.stores.rocksdb import open_store
-from weir.state.stores.rocksdb_tables import UnknownTableError, read_index
+from weir.state.stores.rocksdb_blocks import UnknownTableError
+from weir.state.stores.rocksdb_settings import store_options
+from weir.state.stores.rocksdb_tables import read_index
 
 NAMES, GROUPS, STATE = 400, 6, 2
 
@@ -98,7 +103,65 @@ def test_it_has_what_the_store_had(tmp_path, seed, compression):
     images.close()
 
 
-def test_only_what_is_asked_for_is_fetched(tmp_path):
+def small_tables(settings, memory):
+    """Many tables of little data, and level 1 has room for all of it."""
+    options = store_options(settings, memory)
+    options.set_target_file_size_base(16 << 10)
+    options.set_level_compaction_dynamic_level_bytes(False)
+    return options
+
+
+def merged_down(backend):
+    """Waits until no table is left in level 0."""
+    deadline_s = time.monotonic() + 60
+    while backend._store.property_value("rocksdb.num-files-at-level0") != "0":
+        assert time.monotonic() < deadline_s
+        time.sleep(0.005)
+
+
+def test_a_range_that_a_table_deletes_counts_between_its_first_and_last_key(tmp_path, monkeypatch):
+    """All tables of level 1 say the whole range; values that came after it lose their numbers in the lowest level."""
+    monkeypatch.setattr("weir.state.stores.rocksdb.store_options", small_tables)
+    settings = SMALL_SETTINGS.model_copy(update={"level_0_runs": 1})
+    chance, store = random.Random(1), far_store(tmp_path)
+    images = Images(store, tmp_path / "owner", settings)
+    backend = images.open_main(None)
+    keys = sorted(key(name, 1) for name in range(1_000))
+    # Two tables of the same keys are merged to many.
+    for part in (keys[::2], keys[1::2]):
+        backend.write([(each, chance.randbytes(300)) for each in part])
+        backend._store.flush(True)
+        merged_down(backend)
+    lowest = CompactOptions()
+    lowest.set_change_level(True)
+    lowest.set_target_level(2)
+    backend._store.compact_range(None, None, lowest)
+    backend.delete_range(keys[0], key("", 2))
+    model = {each: chance.randbytes(300) for each in keys if chance.random() < 0.7}
+    backend.write(list(model.items()))
+    backend._store.flush(True)
+    merged_down(backend)
+    middle = keys[500]
+    backend._compact_range(middle, middle)
+    publisher = ImagePublisher(store, backend, tmp_path / "owner", "owner")
+    image, _ = publisher.take(1).publish()
+    backend.close()
+    images.close()
+
+    images = Images(store, tmp_path / "reader", settings, fetched_bytes_max=0)
+    images.register([image])
+    images.open_main(None).close()
+    client = images.connect(image_address(image.image_id))
+    with images._using(image.image_id) as opened:
+        assert [len(run._places) > 1 for run in opened._runs] == [True, True]
+        assert list(opened.scan()) == sorted(model.items())
+        assert list(opened.scan(reverse=True)) == sorted(model.items(), reverse=True)
+    assert client.get_many(keys) == [*map(model.get, keys)]
+    client.close()
+    images.close()
+
+
+def test_only_what_is_asked_for_is_fetched_and_not_all_of_it_is_kept_in_memory(tmp_path, monkeypatch):
     chance, model = random.Random(1), {}
     store = far_store(tmp_path)
     images = Images(store, tmp_path / "owner", RocksDbConfig())
@@ -124,6 +187,11 @@ def test_only_what_is_asked_for_is_fetched(tmp_path):
     assert 0 < once <= 20 * CHUNK_BYTES < size_bytes / 4
     assert client.get_many(asked) == [model[each] for each in asked]
     assert images.fetched[1] == once
+    monkeypatch.setattr(remote_image, "_BLOCK_BYTES_MAX", 64 << 10)
+    asked = [key(name, 5) for name in range(40)]
+    assert client.get_many(asked) == [model[each] for each in asked]
+    kept = [block.size_bytes for block in opened._blocks.values()]
+    assert 32 << 10 < opened._block_bytes == sum(kept) <= 64 << 10
     client.close()
     images.close()
 

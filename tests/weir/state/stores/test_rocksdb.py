@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from rocksdict import DbClosedError
 
+from tests.file_limit import file_bytes_limited
 from weir.config.stores import RocksDbConfig
 from weir.errors import StateError
 from weir.state.stores.directory_lock import StoreDirectory
@@ -141,25 +142,16 @@ def test_a_path_that_is_a_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_write_that_the_file_system_refuses_is_a_state_error(tmp_path: Path) -> None:
-    code = """
-import resource, sys
-from pathlib import Path
-from weir.errors import StateError
-from weir.state.stores.rocksdb import open_store
-from weir.config.stores import RocksDbConfig
-store = open_store(Path(sys.argv[1]), RocksDbConfig(), fresh=True)
-store.put_many([b"before"], [b"1"])
-resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
-try:
-    for _ in range(20):
-        store.put_many([b"big"], [b"x" * (4 << 20)])
-except StateError as error:
-    print(error)
-"""
-    process = run(code, tmp_path / "store")
-    out, _ = process.communicate(timeout=60)
-    assert "reached the process's file size limit" in out
-    assert str(tmp_path / "store") in out
+    store = open_store(tmp_path / "store", RocksDbConfig(), fresh=True)
+
+    def fill() -> None:
+        for _ in range(20):
+            store.put_many([b"big"], [bytes(4 << 20)])
+
+    with file_bytes_limited(1 << 20), pytest.raises(StateError, match=r"/store.* process's file size limit"):
+        fill()
+    with pytest.raises(StateError):
+        store.close()
 
 
 @pytest.mark.parametrize(
