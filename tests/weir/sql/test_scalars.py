@@ -80,6 +80,11 @@ n = 1 AND b OR n = 2 AND NOT b OR n IS NULL
 n IN (1, 2.5, NULL)
 b AND NULL
 b OR NULL
+NULLIF(-4, NULLIF(0, big))
+-4 < COALESCE(0, n)
+0 >= COALESCE(0, n)
+1 IS DISTINCT FROM COALESCE(0, n)
+1 IN (COALESCE(0, n), n)
 d > 1 AND d = d
 """.strip().splitlines()
 
