@@ -20,7 +20,7 @@ from weir.spark.translation import job_on_spark
 LAST_MS, ODD_LAST_MS, LAST_KEY = 10**10, 2**60 + 10**12, -7
 MOVED_MS = 10**6
 #: Of steps in a stream: each of them is a deployment of its own in each trigger, however few its rows are.
-KEY_GROUPS = 3
+KEY_GROUPS = 2
 
 
 def write_sorted(directory, rows):

@@ -5,7 +5,7 @@ import pytest
 from tests.equal.equal_runs import differences
 from tests.runners import runs
 
-ROWS, PARTS = 120, 3
+ROWS, PARTS = 90, 2
 #: One of each kind of state and time.
 JOBS = [
     *("lateness_session_changes", "window_all_early", "window_top", "triggered"),

@@ -65,7 +65,7 @@ class Kept:
 class Stream:
     """A job between two starts; each call of :meth:`run` is a trigger in which all that is new is read."""
 
-    def __init__(self, graph, groups=3):
+    def __init__(self, graph, groups=2):
         job = job_on_spark(graph, "streaming")
         assert not job.refused
         self._nodes = {step.node.name: step.node for step in job.steps}

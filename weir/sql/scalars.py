@@ -28,6 +28,13 @@ _COMPARISONS: dict[type[exp.Expr], Callable[[pl.Expr, pl.Expr], pl.Expr]] = {
     exp.NullSafeEQ: lambda one, other: one.eq_missing(other),
     exp.NullSafeNEQ: lambda one, other: one.ne_missing(other),
 }
+#: Those that say something else of the values in the other order, and what says the same of them.
+_MIRRORED: dict[type[exp.Expr], type[exp.Expr]] = {
+    exp.GT: exp.LT,
+    exp.GTE: exp.LTE,
+    exp.LT: exp.GT,
+    exp.LTE: exp.GTE,
+}
 _ARITHMETIC = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod, exp.IntDiv)
 BOOLEAN = pl.Boolean()
 
@@ -116,7 +123,8 @@ def _other(node: exp.Expr, scope: Scope) -> Typed:
         return _first_of(node, [scalar(each, scope) for each in (node.this, *node.expressions)])
     if isinstance(node, exp.Nullif):
         one, other = comparable(scalar(node.this, scope), scalar(node.expression, scope), node)
-        return computed(pl.when(one.expr == other.expr).then(None).otherwise(one.expr), one.dtype)
+        equal = _compared(exp.EQ, one, other)
+        return computed(pl.when(equal).then(None).otherwise(one.expr), one.dtype)
     if isinstance(node, (exp.Greatest, exp.Least)):
         values = [scalar(each, scope) for each in (node.this, *node.expressions)]
         dtype = common_type(values, node)
@@ -175,7 +183,19 @@ def _comparison(node: exp.Expr, scope: Scope) -> Typed:
     if modulo is not None:
         return modulo
     one, other = comparable(scalar(node.this, scope), scalar(node.expression, scope), node)
-    return computed(_COMPARISONS[type(node)](one.expr, other.expr), BOOLEAN)
+    return computed(_compared(type(node), one, other), BOOLEAN)
+
+
+def _compared(kind: type[exp.Expr], one: Typed, other: Typed) -> pl.Expr:
+    """Whether a comparison is true of each row.
+
+    A constant stands on the right. On the left of a value that Polars has found to be the same for all rows, as
+    ``COALESCE(0, n)``, the comparison has one row only, and a step with other columns beside it fails.
+    """
+    left, right = one.expr, other.expr
+    if not left.meta.root_names():
+        kind, left, right = _MIRRORED.get(kind, kind), right, left
+    return _COMPARISONS[kind](left, right)
 
 
 def _remainder_is_zero(node: exp.Expr, scope: Scope) -> Typed | None:
@@ -332,7 +352,7 @@ def _in(node: exp.In, scope: Scope) -> Typed:
         return computed(pairs[0][0].expr.is_in(plain), BOOLEAN)
     if not pairs:
         raise Unplaced("IN needs values: x IN (1, 2)", node)
-    return computed(_balanced([one.expr == other.expr for one, other in pairs], is_and=False), BOOLEAN)
+    return computed(_balanced([_compared(exp.EQ, *pair) for pair in pairs], is_and=False), BOOLEAN)
 
 
 def _case(node: exp.Expr, scope: Scope) -> Typed:

@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tests.effort import cases
 from weir.author.operator import OperatorContext
 from weir.errors import StateError, StateMismatchError
 from weir.keys.hashing import key_groups
@@ -57,7 +58,7 @@ def rows(channel, numbers, marks):
     return row_watermarks.of_channel(batch.append_column("_key_hash", pa.array(hashes)), -END_MS)[0]
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", range(cases(8)))
 def test_rows_leave_in_the_order_of_time_whoever_holds_them(seed, monkeypatch):
     rng, store = random.Random(seed), MemoryBackend()
     monkeypatch.setattr(time_order, "_MEMORY_BYTES", rng.choice([200, 1_500, 64 << 20]))

@@ -80,6 +80,11 @@ n = 1 AND b OR n = 2 AND NOT b OR n IS NULL
 n IN (1, 2.5, NULL)
 b AND NULL
 b OR NULL
+NULLIF(-4, NULLIF(0, big))
+-4 < COALESCE(0, n)
+0 >= COALESCE(0, n)
+1 IS DISTINCT FROM COALESCE(0, n)
+1 IN (COALESCE(0, n), n)
 d > 1 AND d = d
 """.strip().splitlines()
 
@@ -97,16 +102,16 @@ def computed(text):
     return made.to_list()
 
 
-@pytest.fixture(scope="module")
-def judge():
-    with duckdb.connect() as connection:
-        connection.register("t", ROWS.to_arrow())
-        yield lambda text: [row[0] for row in connection.execute(f"SELECT {text} FROM t").fetchall()]
-
-
-@pytest.mark.parametrize("text", AS_IN_DUCKDB)
-def test_it_is_as_in_duckdb(judge, text):
-    assert list(map(repr, computed(text))) == list(map(repr, judge(text)))
+def test_it_is_as_in_duckdb():
+    others = []
+    with duckdb.connect() as judge:
+        judge.register("t", ROWS.to_arrow())
+        for text in AS_IN_DUCKDB:
+            wanted = [row[0] for row in judge.execute(f"SELECT {text} FROM t").fetchall()]
+            found = computed(text)
+            if list(map(repr, found)) != list(map(repr, wanted)):
+                others.append((text, found, wanted))
+    assert others == []
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Errors of SQL texts: one line with file, line, column, and what was meant."""
 
+import re
 import time
 
 import pytest
@@ -24,241 +25,245 @@ _SINK = "CREATE SINK o WITH (connector = 'blackhole') AS "
 
 
 def _error(text: str) -> str:
-    with pytest.raises(GraphError) as caught:
+    try:
         build_program("x.sql", text, "x").build()
-    return str(caught.value)
+    except GraphError as error:
+        return str(error)
+    return "nothing is said"
 
 
-@pytest.mark.parametrize(
-    ("query", "column", "words"),
-    [
-        ("SELECT id FORM t", 16, "'t' is not expected here; did you mean 'FROM' in place of 'FORM'?"),
-        ("SELECT id FROM t WERE id > 3", 23, "did you mean 'WHERE' in place of 'WERE'?"),
-        ("SELECT k, COUNT(*) FROM t GROUP YB k", 33, "did you mean 'BY'?"),
-        ("SELECT id FROM t WHERE k LIK 'a%'", 26, "did you mean 'LIKE'?"),
-        ("SELECT CASE WHEN id > 3 THN 1 END AS x FROM t", 25, "did you mean 'THEN'?"),
-        ("SELECT id FROM t LEFFT JOIN t AS s ON t.id = s.id", 39, "did you mean 'LEFT' in place of 'LEFFT'?"),
-        ("SELECT DISTINT id FROM t", 8, "there is no column 'DISTINT'; did you mean 'DISTINCT'?"),
-        ("SELECT CAST(id AS BIGNT) FROM t", 13, "there is no type BIGNT; did you mean 'BIGINT'?"),
-        ("SELECT SUMM(id) FROM t", 8, "there is no function SUMM; did you mean 'SUM'?"),
-        ("SELECT ROW_NUMER() OVER (ORDER BY at) AS r FROM t", 8, "did you mean 'ROW_NUMBER'?"),
-        ("SELECT STRING_AGG(k, ',') FROM t", 19, "there is no aggregate STRING_AGG"),
-        ("SELECT id FROM", 11, "syntax: a table is missing after 'FROM'"),
-        ("SELECT id FROM t WHERE", 18, "syntax: something is missing after 'WHERE'"),
-        ("SELECT id FROM t GROUP BY", 8, "GROUP BY names nothing"),
-        ("SELECT FROM t", 13, "SELECT names no columns"),
-        (
-            "SELECT t.id FROM t RIGHT JOIN t FOR SYSTEM_TIME AS OF t.at AS s ON t.id = s.id",
-            1,
-            "a right join FOR SYSTEM_TIME AS OF is not there; there are JOIN and LEFT JOIN",
-        ),
-        # Each of these was passed over without a word.
-        ("(SELECT id FROM t) LIMIT 3", 26, "LIMIT is not there"),
-        ("SELECT k FROM (SELECT k, id FROM t) AS s(id, k)", 40, "names of columns after 's' are not there"),
-        ("SELECT id FROM t FOR UPDATE", 8, "FOR UPDATE is not there"),
-        ("SELECT id FROM t FOR SYSTEM_TIME AS OF '2026-01-01'", 16, "is of a join"),
-        ("SELECT id FROM t LEFT UNION SELECT id FROM t", 8, "LEFT UNION is not there; write UNION ALL"),
-        ("SELECT CAST(k AS INT DEFAULT 0 ON CONVERSION ERROR) FROM t", 1, "ON CONVERSION ERROR is not there"),
-        ("SELECT id FROM t MATCH_RECOGNIZE (PARTITION BY k)", 18, "MATCH_RECOGNIZE is not there"),
-        ("SELECT id FROM t, LATERAL (SELECT 1) AS x", 1, "LATERAL is not there"),
-        ("SELECT id FROM t WHERE LAG(a) OVER (ORDER BY at) > 1", 24, "belongs into SELECT"),
-        ("SELECT idd FROM t", 8, "there is no column 'idd'; did you mean 'id'?"),
-        ("SELECT id FROM tt", 16, "there is no source or view 'tt'; did you mean 't'?"),
-        ("SELECT x.id FROM t", 8, "there is no table 'x' in FROM"),
-        ("SELECT UPER(k) FROM t", 8, "there is no function UPER; did you mean 'UPPER'?"),
-        ("SELECT UPPER(id) FROM t", 14, "UPPER takes a text here, and this is BIGINT; CAST it"),
-        ("SELECT id FROM t WHERE k > 5", 24, "VARCHAR and BIGINT cannot be compared"),
-        ("SELECT id FROM t WHERE a", 24, "WHERE needs a condition, and this is BIGINT"),
-        ("SELECT id FROM t ORDER BY id", 27, "ORDER BY of a stream is not there"),
-        ("SELECT id FROM t LIMIT 5", 24, "LIMIT is not there"),
-        (
-            "SELECT k, a, COUNT(*) FROM t GROUP BY k",
-            11,
-            "column 'a' is neither in GROUP BY nor in an aggregate",
-        ),
-        ("SELECT k, STDDEV(a) FROM t GROUP BY k", 11, "is of windows only"),
-        ("SELECT COUNT(DISTINCT a) FROM t", 8, "is of windows only"),
-        ("SELECT LAG(a) OVER (ORDER BY id) FROM t", 30, "LAG() OVER goes by event time"),
-        ("SELECT LAG(a) OVER (ORDER BY at DESC) FROM t", 30, "write ORDER BY at, ascending, first"),
-        ("SELECT SUM(a) OVER (PARTITION BY k) FROM t", 8, "SUM() OVER goes by event time"),
-        ("SELECT LEAD(a) OVER (ORDER BY at) FROM t", 8, "LEAD() OVER is not there; there are ROW_NUMBER"),
-        ("SELECT STDDEV(a) OVER (ORDER BY at) FROM t", 8, "STDDEV() OVER is not there"),
-        ("SELECT SUM(k) OVER (ORDER BY at) FROM t", 8, "sum over column 'k', which is string"),
-        ("SELECT MIN(k) OVER (ORDER BY at) FROM t", 8, "takes numbers, dates and times"),
-        ("SELECT COUNT(DISTINCT a) OVER (ORDER BY at) FROM t", 8, "COUNT(DISTINCT ...) OVER is not there"),
-        ("SELECT LAG(a) IGNORE NULLS OVER (ORDER BY at) FROM t", 8, "IGNORE NULLS is not there"),
-        ("SELECT LAG(a, id) OVER (ORDER BY at) FROM t", 15, "a constant number of rows"),
-        ("SELECT LAG(a, 1, id) OVER (ORDER BY at) FROM t", 18, "the third value of LAG is a constant"),
-        (
-            "SELECT SUM(a) OVER (ORDER BY at ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING) FROM t",
-            8,
-            "rows that follow are not known",
-        ),
-        (
-            "SELECT SUM(a) OVER (ORDER BY at ROWS BETWEEN 1 FOLLOWING AND CURRENT ROW) FROM t",
-            8,
-            "rows that follow",
-        ),
-        ("SELECT SUM(a) OVER (ORDER BY at ROWS a PRECEDING) FROM t", 8, "ROWS takes a constant number"),
-        ("SELECT SUM(a) OVER (ORDER BY at ROWS 10001 PRECEDING) FROM t", 8, "at most 10,000"),
-        ("SELECT SUM(a) OVER (ORDER BY at RANGE 5 PRECEDING) FROM t", 39, "is an interval, such as INTERVAL"),
-        (
-            "SELECT SUM(a) OVER (ORDER BY at, id RANGE INTERVAL '5' SECOND PRECEDING) FROM t",
-            8,
-            "goes by one column of ORDER BY",
-        ),
-        ("SELECT k, COUNT(*), LAG(k) OVER (ORDER BY at) FROM t GROUP BY k", 21, "OVER beside GROUP BY"),
-        (
-            "SELECT SUM(n) OVER (ORDER BY k) FROM (SELECT k, COUNT(*) AS n FROM t GROUP BY k)",
-            8,
-            "rows that are never taken back",
-        ),
-        (
-            "SELECT COUNT(*) FROM TUMBLE(t, at, INTERVAL '1' DAY, 'Europe/Berln') GROUP BY window_end",
-            54,
-            "there is no time zone 'Europe/Berln'; did you mean 'Europe/Berlin'?",
-        ),
-        (
-            "SELECT COUNT(*) FROM TUMBLE(t, at, INTERVAL '2' DAY, 'Europe/Berlin') GROUP BY window_end",
-            45,
-            "windows in a time zone are INTERVAL '1' of DAY",
-        ),
-        (
-            "SELECT COUNT(*) FROM TUMBLE(t, PROCTIME(), INTERVAL '1' DAY, 'UTC') GROUP BY window_end",
-            32,
-            "go by event time",
-        ),
-        (
-            "SELECT COUNT(*) FROM SESSION(t, at, INTERVAL '1' DAY, 'UTC') GROUP BY window_start, window_end",
-            22,
-            "SESSION takes table, time column, gap",
-        ),
-        ("SELECT *, ROW_NUMBER() OVER (ORDER BY id) AS r FROM t", 1, "goes to ever more rows"),
-        ("SELECT t.id FROM t JOIN t AS s ON t.id > s.id", 25, "a join needs an equality"),
-        ("SELECT t.id FROM t LEFT JOIN t AS s ON t.id = s.id AND t.a > s.a", 56, "this is another one"),
-        ("SELECT id FROM t WHERE id NOT IN (SELECT a FROM t)", 24, "write NOT EXISTS"),
-        ("SELECT id FROM t EXCEPT SELECT a FROM t", 8, "EXCEPT is not there; write WHERE NOT EXISTS"),
-        ("SELECT CAST(id AS BIGINTT) FROM t", 13, "no type"),
-        (
-            "SELECT COUNT(*) FROM HOP(t, at, INTERVAL '3' SECOND, INTERVAL '10' SECOND) GROUP BY window_end",
-            22,
-            "not a multiple",
-        ),
-        (
-            "SELECT COUNT(*) FROM TUMBLE(t, id, INTERVAL '3' SECOND) GROUP BY window_end",
-            32,
-            "the event time of the table, which is 'at'",
-        ),
-        (
-            "SELECT window_end FROM HOP(t, at, INTERVAL '1' SECOND, INTERVAL '10' SECOND)",
-            8,
-            "windows that overlap",
-        ),
-        (
-            "SELECT DISTINCT k, window_end FROM HOP(t, at, INTERVAL '1' SECOND, INTERVAL '10' SECOND)",
-            17,
-            "windows that overlap",
-        ),
-        ("SELECT DISTINCT k, ROW_NUMBER() OVER (ORDER BY id) AS r FROM t", 17, "goes to ever more rows"),
-        ("SELECT * REPLACE (a + 1 AS a) FROM t", 8, "* REPLACE is not there"),
-        ("SELECT * RENAME (a AS z) FROM t", 8, "* RENAME is not there"),
-        ("SELECT * EXCLUDE (idd) FROM t", 19, "there is no column 'idd'; did you mean 'id'?"),
-        ("SELECT id, a FROM t UNION ALL BY NAME SELECT a, id FROM t", 8, "UNION BY NAME is not there"),
-        ("SELECT id FROM t WHERE a BETWEEN SYMMETRIC 3 AND 1", 24, "BETWEEN SYMMETRIC is not there"),
-        ("SELECT k, MAX(a, 3) AS m FROM t GROUP BY k", 11, "MAX takes one value"),
-        ("SELECT k, COUNT(a, id) AS m FROM t GROUP BY k", 11, "COUNT takes one value"),
-        ("SELECT COUNT(DISTINCT *) AS m FROM t", 8, "COUNT takes a value"),
-        ("SELECT id FROM t WHERE EXISTS (SELECT COUNT(*) FROM t s WHERE s.id = t.id)", 39, "without groups"),
-        ("SELECT CONCAT_WS('-', k, 'x') AS m FROM t", 8, "there is no function CONCAT_WS"),
-        ("SELECT ROUND(a, id) AS m FROM t", 17, "ROUND takes a constant whole number from 0 on"),
-        ("SELECT ROUND(a, -1) AS m FROM t", 18, "ROUND takes a constant whole number from 0 on"),
-        ("SELECT REGEXP_EXTRACT(k, 'a', NULL) AS m FROM t", 8, "a constant whole number"),
-        (
-            f"SELECT k, n FROM ({_CUMULATED}) WHERE n > 0 GROUP BY k, n, window_start",
-            1,
-            "name window_end, too",
-        ),
-        (
-            f"SELECT x.k, y.n FROM ({_CUMULATED}) x JOIN ({_CUMULATED}) y ON x.k = y.k AND "
-            "x.window_start = y.window_start",
-            1,
-            "name window_end, too",
-        ),
-        (
-            "SELECT k FROM (SELECT *, RANK() OVER (PARTITION BY window_start ORDER BY n DESC) AS r FROM "
-            f"({_CUMULATED})) WHERE r <= 2",
-            1,
-            "name window_end, too",
-        ),
-        (
-            "SELECT k FROM t GROUP BY GROUPING SETS ((k), ())",
-            42,
-            "GROUPINGSETS is not there; write UNION ALL",
-        ),
-        ("SELECT * FROM UNNEST(ARRAY[1, 2])", 28, "UNNEST is not there; use stream.explode"),
-        ("SELECT id FROM t EMIT ON WINDOW CLOSE", 8, "EMIT is of results of GROUP BY"),
-        ("SELECT k, COUNT(*) FROM t GROUP BY k EMIT ON WINDOW CLOSE", 1, "needs a window"),
-        (
-            "SELECT id FROM c",
-            16,
-            "'c' is a table that rows look up; write JOIN c FOR SYSTEM_TIME AS OF PROCTIME()",
-        ),
-        (
-            "SELECT t.id FROM t JOIN c ON t.id = c.id",
-            25,
-            "'c' is a table that rows look up; write JOIN c FOR",
-        ),
-        (
-            "SELECT t.id FROM t JOIN c FOR SYSTEM_TIME AS OF t.at ON t.id = c.id",
-            1,
-            "looked up as it is now, without versions",
-        ),
-        (f"SELECT t.id FROM t RIGHT JOIN {_NOW} ON t.id = c.id", 1, "there are JOIN and LEFT JOIN"),
-        (
-            f"SELECT t.id FROM t JOIN {_NOW} ON t.id > c.id",
-            1,
-            "needs an equality, such as ON c.id = o.customer",
-        ),
-        (
-            f"SELECT t.id FROM t JOIN {_NOW} ON t.id = c.idd",
-            1,
-            "there is no column 'idd' of 'c'; did you mean 'id'?",
-        ),
-        (f"SELECT t.id FROM t LEFT JOIN {_NOW} ON t.id = c.id AND t.a > 1", 1, "takes equalities only"),
-        (
-            f"SELECT t.id FROM t JOIN {_NOW} ON t.id = LENGTH(c.name)",
-            1,
-            "by columns of the table as they are",
-        ),
-        (
-            f"SELECT x.n FROM (SELECT COUNT(*) AS n FROM t) x JOIN {_NOW} ON x.n = c.id",
-            1,
-            "rows that are taken back",
-        ),
-        (
-            "SELECT k, PERCENTILE_CONT(2) WITHIN GROUP (ORDER BY a) AS p FROM t GROUP BY k",
-            1,
-            "a constant from 0 to 1",
-        ),
-        ("SELECT PERCENTILE_DISC(0.5) WITHIN GROUP (ORDER BY a DESC) AS p FROM t", 1, "take 1 - the share"),
-        ("SELECT MEDIAN(k) AS p FROM t", 1, "the column is string, not a number"),
-        (
-            "SELECT MEDIAN(a) AS p FROM TUMBLE(t, at, INTERVAL '3' SECOND) GROUP BY window_end",
-            8,
-            "MEDIAN keeps all values, which windows do not; APPROX_QUANTILE(a, 0.5) is within 1 %",
-        ),
-        ("SELECT id, id FROM t", 12, "two columns are called 'id'"),
-        ("SELECT id FROM t WHERE k LIKE k", 31, "must be a constant text"),
-        ("SELECT CAST('x' AS BIGINT) FROM t", 13, "'x' is no BIGINT"),
-        ("SELEC id FROM t", 1, "SELEC"),
-    ],
-)
-def test_what_is_wrong_is_told_with_its_place(query: str, column: int, words: str):
-    told = _error(_HEAD + _SINK + "\n" + query + ";")
-    place, line, found, message = told.split(":", 3)
-    assert (place, line) == ("x.sql", "3"), told
-    assert words in message, told
-    assert column == 1 or int(found) == column, told
+#: Queries, the column of what is wrong (1: it is not looked at), and what is said of it.
+WRONG = [
+    ("SELECT id FORM t", 16, "'t' is not expected here; did you mean 'FROM' in place of 'FORM'?"),
+    ("SELECT id FROM t WERE id > 3", 23, "did you mean 'WHERE' in place of 'WERE'?"),
+    ("SELECT k, COUNT(*) FROM t GROUP YB k", 33, "did you mean 'BY'?"),
+    ("SELECT id FROM t WHERE k LIK 'a%'", 26, "did you mean 'LIKE'?"),
+    ("SELECT CASE WHEN id > 3 THN 1 END AS x FROM t", 25, "did you mean 'THEN'?"),
+    ("SELECT id FROM t LEFFT JOIN t AS s ON t.id = s.id", 39, "did you mean 'LEFT' in place of 'LEFFT'?"),
+    ("SELECT DISTINT id FROM t", 8, "there is no column 'DISTINT'; did you mean 'DISTINCT'?"),
+    ("SELECT CAST(id AS BIGNT) FROM t", 13, "there is no type BIGNT; did you mean 'BIGINT'?"),
+    ("SELECT SUMM(id) FROM t", 8, "there is no function SUMM; did you mean 'SUM'?"),
+    ("SELECT ROW_NUMER() OVER (ORDER BY at) AS r FROM t", 8, "did you mean 'ROW_NUMBER'?"),
+    ("SELECT STRING_AGG(k, ',') FROM t", 19, "there is no aggregate STRING_AGG"),
+    ("SELECT id FROM", 11, "syntax: a table is missing after 'FROM'"),
+    ("SELECT id FROM t WHERE", 18, "syntax: something is missing after 'WHERE'"),
+    ("SELECT id FROM t GROUP BY", 8, "GROUP BY names nothing"),
+    ("SELECT FROM t", 13, "SELECT names no columns"),
+    (
+        "SELECT t.id FROM t RIGHT JOIN t FOR SYSTEM_TIME AS OF t.at AS s ON t.id = s.id",
+        1,
+        "a right join FOR SYSTEM_TIME AS OF is not there; there are JOIN and LEFT JOIN",
+    ),
+    # Each of these was passed over without a word.
+    ("(SELECT id FROM t) LIMIT 3", 26, "LIMIT is not there"),
+    ("SELECT k FROM (SELECT k, id FROM t) AS s(id, k)", 40, "names of columns after 's' are not there"),
+    ("SELECT id FROM t FOR UPDATE", 8, "FOR UPDATE is not there"),
+    ("SELECT id FROM t FOR SYSTEM_TIME AS OF '2026-01-01'", 16, "is of a join"),
+    ("SELECT id FROM t LEFT UNION SELECT id FROM t", 8, "LEFT UNION is not there; write UNION ALL"),
+    ("SELECT CAST(k AS INT DEFAULT 0 ON CONVERSION ERROR) FROM t", 1, "ON CONVERSION ERROR is not there"),
+    ("SELECT id FROM t MATCH_RECOGNIZE (PARTITION BY k)", 18, "MATCH_RECOGNIZE is not there"),
+    ("SELECT id FROM t, LATERAL (SELECT 1) AS x", 1, "LATERAL is not there"),
+    ("SELECT id FROM t WHERE LAG(a) OVER (ORDER BY at) > 1", 24, "belongs into SELECT"),
+    ("SELECT idd FROM t", 8, "there is no column 'idd'; did you mean 'id'?"),
+    ("SELECT id FROM tt", 16, "there is no source or view 'tt'; did you mean 't'?"),
+    ("SELECT x.id FROM t", 8, "there is no table 'x' in FROM"),
+    ("SELECT UPER(k) FROM t", 8, "there is no function UPER; did you mean 'UPPER'?"),
+    ("SELECT UPPER(id) FROM t", 14, "UPPER takes a text here, and this is BIGINT; CAST it"),
+    ("SELECT id FROM t WHERE k > 5", 24, "VARCHAR and BIGINT cannot be compared"),
+    ("SELECT id FROM t WHERE a", 24, "WHERE needs a condition, and this is BIGINT"),
+    ("SELECT id FROM t ORDER BY id", 27, "ORDER BY of a stream is not there"),
+    ("SELECT id FROM t LIMIT 5", 24, "LIMIT is not there"),
+    (
+        "SELECT k, a, COUNT(*) FROM t GROUP BY k",
+        11,
+        "column 'a' is neither in GROUP BY nor in an aggregate",
+    ),
+    ("SELECT k, STDDEV(a) FROM t GROUP BY k", 11, "is of windows only"),
+    ("SELECT COUNT(DISTINCT a) FROM t", 8, "is of windows only"),
+    ("SELECT LAG(a) OVER (ORDER BY id) FROM t", 30, "LAG() OVER goes by event time"),
+    ("SELECT LAG(a) OVER (ORDER BY at DESC) FROM t", 30, "write ORDER BY at, ascending, first"),
+    ("SELECT SUM(a) OVER (PARTITION BY k) FROM t", 8, "SUM() OVER goes by event time"),
+    ("SELECT LEAD(a) OVER (ORDER BY at) FROM t", 8, "LEAD() OVER is not there; there are ROW_NUMBER"),
+    ("SELECT STDDEV(a) OVER (ORDER BY at) FROM t", 8, "STDDEV() OVER is not there"),
+    ("SELECT SUM(k) OVER (ORDER BY at) FROM t", 8, "sum over column 'k', which is string"),
+    ("SELECT MIN(k) OVER (ORDER BY at) FROM t", 8, "takes numbers, dates and times"),
+    ("SELECT COUNT(DISTINCT a) OVER (ORDER BY at) FROM t", 8, "COUNT(DISTINCT ...) OVER is not there"),
+    ("SELECT LAG(a) IGNORE NULLS OVER (ORDER BY at) FROM t", 8, "IGNORE NULLS is not there"),
+    ("SELECT LAG(a, id) OVER (ORDER BY at) FROM t", 15, "a constant number of rows"),
+    ("SELECT LAG(a, 1, id) OVER (ORDER BY at) FROM t", 18, "the third value of LAG is a constant"),
+    (
+        "SELECT SUM(a) OVER (ORDER BY at ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING) FROM t",
+        8,
+        "rows that follow are not known",
+    ),
+    (
+        "SELECT SUM(a) OVER (ORDER BY at ROWS BETWEEN 1 FOLLOWING AND CURRENT ROW) FROM t",
+        8,
+        "rows that follow",
+    ),
+    ("SELECT SUM(a) OVER (ORDER BY at ROWS a PRECEDING) FROM t", 8, "ROWS takes a constant number"),
+    ("SELECT SUM(a) OVER (ORDER BY at ROWS 10001 PRECEDING) FROM t", 8, "at most 10,000"),
+    ("SELECT SUM(a) OVER (ORDER BY at RANGE 5 PRECEDING) FROM t", 39, "is an interval, such as INTERVAL"),
+    (
+        "SELECT SUM(a) OVER (ORDER BY at, id RANGE INTERVAL '5' SECOND PRECEDING) FROM t",
+        8,
+        "goes by one column of ORDER BY",
+    ),
+    ("SELECT k, COUNT(*), LAG(k) OVER (ORDER BY at) FROM t GROUP BY k", 21, "OVER beside GROUP BY"),
+    (
+        "SELECT SUM(n) OVER (ORDER BY k) FROM (SELECT k, COUNT(*) AS n FROM t GROUP BY k)",
+        8,
+        "rows that are never taken back",
+    ),
+    (
+        "SELECT COUNT(*) FROM TUMBLE(t, at, INTERVAL '1' DAY, 'Europe/Berln') GROUP BY window_end",
+        54,
+        "there is no time zone 'Europe/Berln'; did you mean 'Europe/Berlin'?",
+    ),
+    (
+        "SELECT COUNT(*) FROM TUMBLE(t, at, INTERVAL '2' DAY, 'Europe/Berlin') GROUP BY window_end",
+        45,
+        "windows in a time zone are INTERVAL '1' of DAY",
+    ),
+    (
+        "SELECT COUNT(*) FROM TUMBLE(t, PROCTIME(), INTERVAL '1' DAY, 'UTC') GROUP BY window_end",
+        32,
+        "go by event time",
+    ),
+    (
+        "SELECT COUNT(*) FROM SESSION(t, at, INTERVAL '1' DAY, 'UTC') GROUP BY window_start, window_end",
+        22,
+        "SESSION takes table, time column, gap",
+    ),
+    ("SELECT *, ROW_NUMBER() OVER (ORDER BY id) AS r FROM t", 1, "goes to ever more rows"),
+    ("SELECT t.id FROM t JOIN t AS s ON t.id > s.id", 25, "a join needs an equality"),
+    ("SELECT t.id FROM t LEFT JOIN t AS s ON t.id = s.id AND t.a > s.a", 56, "this is another one"),
+    ("SELECT id FROM t WHERE id NOT IN (SELECT a FROM t)", 24, "write NOT EXISTS"),
+    ("SELECT id FROM t EXCEPT SELECT a FROM t", 8, "EXCEPT is not there; write WHERE NOT EXISTS"),
+    ("SELECT CAST(id AS BIGINTT) FROM t", 13, "no type"),
+    (
+        "SELECT COUNT(*) FROM HOP(t, at, INTERVAL '3' SECOND, INTERVAL '10' SECOND) GROUP BY window_end",
+        22,
+        "not a multiple",
+    ),
+    (
+        "SELECT COUNT(*) FROM TUMBLE(t, id, INTERVAL '3' SECOND) GROUP BY window_end",
+        32,
+        "the event time of the table, which is 'at'",
+    ),
+    (
+        "SELECT window_end FROM HOP(t, at, INTERVAL '1' SECOND, INTERVAL '10' SECOND)",
+        8,
+        "windows that overlap",
+    ),
+    (
+        "SELECT DISTINCT k, window_end FROM HOP(t, at, INTERVAL '1' SECOND, INTERVAL '10' SECOND)",
+        17,
+        "windows that overlap",
+    ),
+    ("SELECT DISTINCT k, ROW_NUMBER() OVER (ORDER BY id) AS r FROM t", 17, "goes to ever more rows"),
+    ("SELECT * REPLACE (a + 1 AS a) FROM t", 8, "* REPLACE is not there"),
+    ("SELECT * RENAME (a AS z) FROM t", 8, "* RENAME is not there"),
+    ("SELECT * EXCLUDE (idd) FROM t", 19, "there is no column 'idd'; did you mean 'id'?"),
+    ("SELECT id, a FROM t UNION ALL BY NAME SELECT a, id FROM t", 8, "UNION BY NAME is not there"),
+    ("SELECT id FROM t WHERE a BETWEEN SYMMETRIC 3 AND 1", 24, "BETWEEN SYMMETRIC is not there"),
+    ("SELECT k, MAX(a, 3) AS m FROM t GROUP BY k", 11, "MAX takes one value"),
+    ("SELECT k, COUNT(a, id) AS m FROM t GROUP BY k", 11, "COUNT takes one value"),
+    ("SELECT COUNT(DISTINCT *) AS m FROM t", 8, "COUNT takes a value"),
+    ("SELECT id FROM t WHERE EXISTS (SELECT COUNT(*) FROM t s WHERE s.id = t.id)", 39, "without groups"),
+    ("SELECT CONCAT_WS('-', k, 'x') AS m FROM t", 8, "there is no function CONCAT_WS"),
+    ("SELECT ROUND(a, id) AS m FROM t", 17, "ROUND takes a constant whole number from 0 on"),
+    ("SELECT ROUND(a, -1) AS m FROM t", 18, "ROUND takes a constant whole number from 0 on"),
+    ("SELECT REGEXP_EXTRACT(k, 'a', NULL) AS m FROM t", 8, "a constant whole number"),
+    (
+        f"SELECT k, n FROM ({_CUMULATED}) WHERE n > 0 GROUP BY k, n, window_start",
+        1,
+        "name window_end, too",
+    ),
+    (
+        f"SELECT x.k, y.n FROM ({_CUMULATED}) x JOIN ({_CUMULATED}) y ON x.k = y.k AND "
+        "x.window_start = y.window_start",
+        1,
+        "name window_end, too",
+    ),
+    (
+        "SELECT k FROM (SELECT *, RANK() OVER (PARTITION BY window_start ORDER BY n DESC) AS r FROM "
+        f"({_CUMULATED})) WHERE r <= 2",
+        1,
+        "name window_end, too",
+    ),
+    (
+        "SELECT k FROM t GROUP BY GROUPING SETS ((k), ())",
+        42,
+        "GROUPINGSETS is not there; write UNION ALL",
+    ),
+    ("SELECT * FROM UNNEST(ARRAY[1, 2])", 28, "UNNEST is not there; use stream.explode"),
+    ("SELECT id FROM t EMIT ON WINDOW CLOSE", 8, "EMIT is of results of GROUP BY"),
+    ("SELECT k, COUNT(*) FROM t GROUP BY k EMIT ON WINDOW CLOSE", 1, "needs a window"),
+    (
+        "SELECT id FROM c",
+        16,
+        "'c' is a table that rows look up; write JOIN c FOR SYSTEM_TIME AS OF PROCTIME()",
+    ),
+    (
+        "SELECT t.id FROM t JOIN c ON t.id = c.id",
+        25,
+        "'c' is a table that rows look up; write JOIN c FOR",
+    ),
+    (
+        "SELECT t.id FROM t JOIN c FOR SYSTEM_TIME AS OF t.at ON t.id = c.id",
+        1,
+        "looked up as it is now, without versions",
+    ),
+    (f"SELECT t.id FROM t RIGHT JOIN {_NOW} ON t.id = c.id", 1, "there are JOIN and LEFT JOIN"),
+    (
+        f"SELECT t.id FROM t JOIN {_NOW} ON t.id > c.id",
+        1,
+        "needs an equality, such as ON c.id = o.customer",
+    ),
+    (
+        f"SELECT t.id FROM t JOIN {_NOW} ON t.id = c.idd",
+        1,
+        "there is no column 'idd' of 'c'; did you mean 'id'?",
+    ),
+    (f"SELECT t.id FROM t LEFT JOIN {_NOW} ON t.id = c.id AND t.a > 1", 1, "takes equalities only"),
+    (
+        f"SELECT t.id FROM t JOIN {_NOW} ON t.id = LENGTH(c.name)",
+        1,
+        "by columns of the table as they are",
+    ),
+    (
+        f"SELECT x.n FROM (SELECT COUNT(*) AS n FROM t) x JOIN {_NOW} ON x.n = c.id",
+        1,
+        "rows that are taken back",
+    ),
+    (
+        "SELECT k, PERCENTILE_CONT(2) WITHIN GROUP (ORDER BY a) AS p FROM t GROUP BY k",
+        1,
+        "a constant from 0 to 1",
+    ),
+    ("SELECT PERCENTILE_DISC(0.5) WITHIN GROUP (ORDER BY a DESC) AS p FROM t", 1, "take 1 - the share"),
+    ("SELECT MEDIAN(k) AS p FROM t", 1, "the column is string, not a number"),
+    (
+        "SELECT MEDIAN(a) AS p FROM TUMBLE(t, at, INTERVAL '3' SECOND) GROUP BY window_end",
+        8,
+        "MEDIAN keeps all values, which windows do not; APPROX_QUANTILE(a, 0.5) is within 1 %",
+    ),
+    ("SELECT id, id FROM t", 12, "two columns are called 'id'"),
+    ("SELECT id FROM t WHERE k LIKE k", 31, "must be a constant text"),
+    ("SELECT CAST('x' AS BIGINT) FROM t", 13, "'x' is no BIGINT"),
+    ("SELEC id FROM t", 1, "SELEC"),
+]
+
+
+def test_what_is_wrong_is_told_with_its_place():
+    others = []
+    for query, column, words in WRONG:
+        told = _error(_HEAD + _SINK + "\n" + query + ";")
+        place = re.match(r"x\.sql:3:(\d+):", told)
+        if place is None or column not in (1, int(place[1])) or words not in told[place.end() :]:
+            others.append((query, column, words, told))
+    assert others == []
 
 
 _PLACES = "(SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY id) AS r FROM t)"
@@ -278,57 +283,60 @@ def test_a_bound_of_places_among_other_rows_is_refused(query: str):
     assert "the bound of 'r' comes after other conditions or joins" in _error(_HEAD + _SINK + query)
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("", "1:1: the text has no sink"),
-        ("CREATE SORCE t", "1:1: there is no statement CREATE SORCE; did you mean 'CREATE SOURCE'?"),
-        ("SELECT 1", "1:1: a query alone writes nothing"),
-        ("EXPLAIN SELECT 1", "1:1: EXPLAIN is of the prompt (weir sql); weir plan FILE shows"),
-        (
-            "CREATE SOURCE t (id BIGINT) WITH (connector = 'jsn')",
-            "1:35: there is no connector 'jsn' of a source; did you",
-        ),
-        ("CREATE TABLE t (id BIGINT) WITH (connector = 'kafka')", "there is no connector 'kafka' of a table"),
-        (
-            "CREATE TABLE t (id BIGINT) WITH (connector = 'csv', path = 'x', cache_row = '1')",
-            "no setting 'cache_row'; did you mean 'cache_rows'",
-        ),
-        (
-            "CREATE TABLE t (id BIGINT, WATERMARK FOR id AS id) WITH (connector = 'csv')",
-            "without a WATERMARK",
-        ),
-        (
-            "CREATE TABLE t (PRIMARY KEY (id), id BIGINT) WITH (connector = 'csv')",
-            "by which columns rows are found",
-        ),
-        (
-            "CREATE SOURCE t (id BIGINT) WITH (connector = 'json', path = 'x', parallelism = '²')",
-            "a whole number",
-        ),
-        (
-            "CREATE SOURCE t (id BIGINT) WITH (connector = 'json', pth = 'x')",
-            "1:55: connector 'json' has no setting 'pth'",
-        ),
-        ("CREATE SOURCE t (id BIGINT) WITH (connector = 'json')", "needs path = '...'"),
-        (
-            "CREATE SOURCE t (id BIGINT, WATERMARK FOR ad AS ad) WITH (connector = 'json', path = 'x')",
-            "no such column",
-        ),
-        ("CREATE SOURCE t (id BIGIN) WITH (connector = 'json', path = 'x')", "1:21:"),
-        ("CREATE VIEW v AS SELECT * FROM v", "1:32: 'v' reads itself"),
-        ("CREATE SINK o WITH (connector = 'print') AS SELECT 'a", "a quote is open here"),
-        (
-            f"CREATE SINK o WITH (connector = 'print') AS SELECT {'9' * 5_000}",
-            "1:52: a number of 5,000 characters is too long",
-        ),
-    ],
-)
-def test_statements_are_told_with_their_place(text: str, words: str):
-    read = "v" if "VIEW" in text else "t"
-    is_whole = "SINK" in text or "CREATE" not in text
-    told = _error(text if is_whole else f"{text};\n{_SINK}SELECT * FROM {read};")
-    assert words in told, told
+WRONG_STATEMENTS = [
+    ("", "1:1: the text has no sink"),
+    ("CREATE SORCE t", "1:1: there is no statement CREATE SORCE; did you mean 'CREATE SOURCE'?"),
+    ("SELECT 1", "1:1: a query alone writes nothing"),
+    ("EXPLAIN SELECT 1", "1:1: EXPLAIN is of the prompt (weir sql); weir plan FILE shows"),
+    (
+        "CREATE SOURCE t (id BIGINT) WITH (connector = 'jsn')",
+        "1:35: there is no connector 'jsn' of a source; did you",
+    ),
+    ("CREATE TABLE t (id BIGINT) WITH (connector = 'kafka')", "there is no connector 'kafka' of a table"),
+    (
+        "CREATE TABLE t (id BIGINT) WITH (connector = 'csv', path = 'x', cache_row = '1')",
+        "no setting 'cache_row'; did you mean 'cache_rows'",
+    ),
+    (
+        "CREATE TABLE t (id BIGINT, WATERMARK FOR id AS id) WITH (connector = 'csv')",
+        "without a WATERMARK",
+    ),
+    (
+        "CREATE TABLE t (PRIMARY KEY (id), id BIGINT) WITH (connector = 'csv')",
+        "by which columns rows are found",
+    ),
+    (
+        "CREATE SOURCE t (id BIGINT) WITH (connector = 'json', path = 'x', parallelism = '²')",
+        "a whole number",
+    ),
+    (
+        "CREATE SOURCE t (id BIGINT) WITH (connector = 'json', pth = 'x')",
+        "1:55: connector 'json' has no setting 'pth'",
+    ),
+    ("CREATE SOURCE t (id BIGINT) WITH (connector = 'json')", "needs path = '...'"),
+    (
+        "CREATE SOURCE t (id BIGINT, WATERMARK FOR ad AS ad) WITH (connector = 'json', path = 'x')",
+        "no such column",
+    ),
+    ("CREATE SOURCE t (id BIGIN) WITH (connector = 'json', path = 'x')", "1:21:"),
+    ("CREATE VIEW v AS SELECT * FROM v", "1:32: 'v' reads itself"),
+    ("CREATE SINK o WITH (connector = 'print') AS SELECT 'a", "a quote is open here"),
+    (
+        f"CREATE SINK o WITH (connector = 'print') AS SELECT {'9' * 5_000}",
+        "1:52: a number of 5,000 characters is too long",
+    ),
+]
+
+
+def test_statements_are_told_with_their_place():
+    others = []
+    for text, words in WRONG_STATEMENTS:
+        read = "v" if "VIEW" in text else "t"
+        is_whole = "SINK" in text or "CREATE" not in text
+        told = _error(text if is_whole else f"{text};\n{_SINK}SELECT * FROM {read};")
+        if words not in told:
+            others.append((text[:200], words, told))
+    assert others == []
 
 
 def test_what_no_sink_reads_is_looked_at():

@@ -40,7 +40,7 @@ STEPS = drawn.drawn(
     drawn.lists(drawn.one_of(batch_of(0), batch_of(1), drawn.just("savepoint")), max_size=8), byte_count=200
 )
 QUICK = settings(
-    max_examples=cases(10),
+    max_examples=cases(6),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

@@ -40,7 +40,7 @@ CACHES = st.sampled_from([1 << 16, 1 << 14, 1 << 13, 1])
 #: Rows of a key go to chunks never, after some, after each.
 SEALS = st.sampled_from([1 << 20, 150, 20])
 QUICK = settings(
-    max_examples=cases(15),
+    max_examples=cases(10),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

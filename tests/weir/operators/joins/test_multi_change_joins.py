@@ -46,7 +46,7 @@ STEPS = drawn.drawn(
     drawn.lists(drawn.one_of(*map(batch_of, range(3)), drawn.just("savepoint")), max_size=10), byte_count=200
 )
 QUICK = settings(
-    max_examples=cases(10),
+    max_examples=cases(6),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

@@ -41,7 +41,7 @@ STEPS = drawn.drawn(
     byte_count=250,
 )
 QUICK = settings(
-    max_examples=cases(25),
+    max_examples=cases(12),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

@@ -41,7 +41,7 @@ STEPS = st.lists(
     ),
     max_size=8,
 )
-QUICK = settings(max_examples=cases(12), deadline=None, suppress_health_check=list(HealthCheck))
+QUICK = settings(max_examples=cases(7), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def flow_of():

@@ -14,7 +14,7 @@ import pytest
 from tests.effort import cases
 from weir.operators.sources.parquet.parquet_footer import check_footer
 
-FLIPS = cases(500)
+FLIPS = cases(200)
 
 
 def written(table, **options):

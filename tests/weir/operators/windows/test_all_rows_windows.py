@@ -66,7 +66,7 @@ def told(flow, rows):
     return {name: result[name].to_dicts() for name in ("out", "late") if name in result.steps}
 
 
-@settings(max_examples=cases(8), deadline=None)
+@settings(max_examples=cases(5), deadline=None)
 @given(way=st.sampled_from(WAYS), rows=ROWS, reads_late=st.booleans())
 def test_they_are_told_as_those_of_one_key(way, rows, reads_late):
     window, updates = way

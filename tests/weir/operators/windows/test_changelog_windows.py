@@ -133,7 +133,7 @@ def values(rows):
 _FRAME = {"k": pl.String, "at": pl.Int64, "v": pl.Int64, "f": pl.Float64, "_change": pl.String}
 
 
-@settings(max_examples=cases(8))
+@settings(max_examples=cases(5))
 @given(changelogs(), CUTS, st.sampled_from(WINDOWS))
 def test_the_windows_of_a_changelog_are_those_of_its_table(changes, cuts, window):
     made, late = run(changes, cuts, lambda parallelism: job(window, parallelism))
@@ -142,7 +142,7 @@ def test_the_windows_of_a_changelog_are_those_of_its_table(changes, cuts, window
     assert values(made) == batch_result(table, window)
 
 
-@settings(max_examples=cases(7))
+@settings(max_examples=cases(4))
 @given(changelogs(), CUTS)
 def test_what_comes_late_is_told_and_the_rest_is_that_of_the_table(changes, cuts):
     """Parallelism is 1 all along: one watermark."""
@@ -180,7 +180,7 @@ MADE_BIDS = st.lists(
 )
 
 
-@settings(max_examples=cases(7))
+@settings(max_examples=cases(4))
 @given(MADE_BIDS, CUTS, st.sampled_from(WINDOWS))
 def test_windows_over_winning_bids_do_not_depend_on_how_batches_are_cut(made, cuts, window):
     bids = [

@@ -71,7 +71,7 @@ def results(flow, rows):
 
 
 @given(rows=ROWS, window=WINDOWS)
-@settings(max_examples=cases(8), deadline=None)
+@settings(max_examples=cases(5), deadline=None)
 def test_an_aggregator_of_ones_own_equals_min_and_max(rows, window):
     mine, built_in = weir.Dataflow("mine"), weir.Dataflow("built_in")
     made = windows(mine, window).aggregate_with("w", Range, {"low": int, "high": int})
@@ -82,7 +82,7 @@ def test_an_aggregator_of_ones_own_equals_min_and_max(rows, window):
 
 
 @given(rows=ROWS, window=WINDOWS)
-@settings(max_examples=cases(8), deadline=None)
+@settings(max_examples=cases(5), deadline=None)
 def test_a_function_gets_all_rows_of_each_window_in_the_order_of_event_times(rows, window):
     flow, counted = weir.Dataflow("mine"), weir.Dataflow("counted")
     schema = {"v": int, "at": int, "place": int}
@@ -110,7 +110,7 @@ def test_a_function_gets_all_rows_of_each_window_in_the_order_of_event_times(row
     lateness=st.sampled_from([1, 15, 60]),
     keyless=st.booleans(),
 )
-@settings(max_examples=cases(8), deadline=None)
+@settings(max_examples=cases(5), deadline=None)
 def test_code_of_ones_own_is_called_again_for_windows_with_late_rows(parts, window, lateness, keyless):
     """Just as often, and with the same rows, as built-in aggregates are told again."""
 

@@ -295,7 +295,7 @@ class FarSessionMachine(LateSessionMachine):
         super().teardown()
 
 
-TestFarSessions = model_test(FarSessionMachine, max_examples=cases(12), steps=15)
-TestLateSessions = model_test(LateSessionMachine, max_examples=cases(18), steps=15)
-TestSessions = model_test(SessionMachine, max_examples=cases(18), steps=15)
-TestEarlySessions = model_test(EarlySessionMachine, max_examples=cases(18), steps=15)
+TestFarSessions = model_test(FarSessionMachine, max_examples=cases(7), steps=15)
+TestLateSessions = model_test(LateSessionMachine, max_examples=cases(10), steps=15)
+TestSessions = model_test(SessionMachine, max_examples=cases(10), steps=15)
+TestEarlySessions = model_test(EarlySessionMachine, max_examples=cases(10), steps=15)

@@ -104,6 +104,6 @@ class LatenessMachine(WindowMachine):
         return [self.result_of(*window, of) for window, of in found.items()]
 
 
-TestLateness = model_test(LatenessMachine, max_examples=cases(18), steps=15)
-TestWindows = model_test(WindowMachine, max_examples=cases(18), steps=15)
-TestLongWindows = model_test(LongWindowMachine, max_examples=cases(18), steps=15)
+TestLateness = model_test(LatenessMachine, max_examples=cases(10), steps=15)
+TestWindows = model_test(WindowMachine, max_examples=cases(10), steps=15)
+TestLongWindows = model_test(LongWindowMachine, max_examples=cases(10), steps=15)

@@ -56,7 +56,7 @@ def results(flow, rows):
 
 
 @given(rows=ROWS, window=WINDOWS)
-@settings(max_examples=cases(12), deadline=None)
+@settings(max_examples=cases(8), deadline=None)
 def test_adding_up_before_the_exchange_changes_no_result(rows, window):
     told = []
     for pre_aggregate in (False, True):
@@ -85,7 +85,7 @@ def test_sessions_keep_a_key_that_comes_when_the_watermark_is_beyond_its_pane(pr
 
 
 @given(rows=ROWS, window=WINDOWS)
-@settings(max_examples=cases(6), deadline=None)
+@settings(max_examples=cases(4), deadline=None)
 def test_windows_without_a_key_equal_those_of_one_key_that_all_rows_have(rows, window):
     more = {"values": weir.count_distinct("v"), "median": weir.quantile("v", 0.5)}
     for aggregates in (AGGREGATES, AGGREGATES | more):
