@@ -28,7 +28,7 @@ def fill(bootstrap: str, topic: str, path: Path) -> int:
         raise ServiceError(f"{path} cannot be read: {error}") from error
     try:
         # It answers as long as it lives.
-        admin = AdminClient({"bootstrap.servers": bootstrap})
+        admin = AdminClient(_settings(bootstrap))
         admin.create_topics([NewTopic(topic)])[topic].result(_TIMEOUT_S)
     except KafkaException as error:
         if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
@@ -40,7 +40,7 @@ def fill(bootstrap: str, topic: str, path: Path) -> int:
         if error is not None:
             failed.append(error)
 
-    producer = Producer({"bootstrap.servers": bootstrap})
+    producer = Producer(_settings(bootstrap))
     for line in lines:
         _queue(producer, topic, line, note)
     left = producer.flush(_TIMEOUT_S) + len(failed)
@@ -51,6 +51,11 @@ def fill(bootstrap: str, topic: str, path: Path) -> int:
             "you fill it again"
         )
     return len(lines)
+
+
+def _settings(bootstrap: str) -> dict[str, str | int]:
+    """Of a client that tells warnings and errors only, and not what it drops at its end."""
+    return {"bootstrap.servers": bootstrap, "log_level": 4}
 
 
 def _queue(
