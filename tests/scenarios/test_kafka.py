@@ -125,12 +125,17 @@ def test_a_network_that_hands_requests_over_late_loses_and_doubles_nothing(
             rows_first = [ADD_PARTITIONS, *[PRODUCE] * dice.randrange(2, 9)]
             network.deliver_before(*(rows_first if kind == END_TXN else [END_TXN, OFFSET_COMMIT, END_TXN]))
             try:
-                cluster.wait_for(
-                    lambda _, number=number: network.answered() > number, "the end of later transactions"
+                status = cluster.wait_for(
+                    lambda status, number=number: (
+                        network.answered() > number or status["state"] in FINAL_STATES
+                    ),
+                    "the end of later transactions",
                 )
             except ClusterError as error:
                 error.add_note(network.passed())
                 raise
+            # A job that has failed sends nothing any more.
+            assert status["state"] not in FINAL_STATES, status["cause"]
         release.touch()
         status = cluster.wait_for(lambda status: status["state"] in FINAL_STATES, "the end of the job")
     assert (status["state"], status["cause"]) == ("FINISHED", "")
