@@ -14,7 +14,7 @@ from tests.scenarios.losses import lose_task_manager
 
 pytestmark = pytest.mark.scenario
 
-EVENTS = 12_000
+EVENTS = 6_000
 KEPT = 50
 GAP = 30
 STAGE = 1
