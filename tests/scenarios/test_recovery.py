@@ -276,7 +276,11 @@ def test_start_from_a_savepoint_with_another_parallelism(make_cluster, tmp_path)
     keep_back(tmp_path / "release", 0)
     # Fast, so that rows do not come one by one.
     here = soak_job.build(
-        str(events), str(tmp_path / "out"), rate=20_000, count_parallelism=2, release=str(tmp_path / "release")
+        str(events),
+        str(tmp_path / "out"),
+        rate=20_000,
+        count_parallelism=2,
+        release=str(tmp_path / "release"),
     )
     with weir.testing.start(here, {}, from_savepoint=savepoint) as job:
         job.advance_time(100)
