@@ -34,8 +34,6 @@ _COMES_BACK_MAX = 2.5
 _AHEAD_KEPT = 2
 #: A stage loses no fewer than this part of its subtasks, and one at least.
 _FREED_MIN = 0.1
-#: So large a part of its subtasks it loses also if its load seems to move, but no more than by chance.
-_LARGE = 1 / 3
 #: Shares of hot keys are means of so many windows, and what a growth has brought of so many: a batch of a stage that is
 #: overloaded may take longer than a window, so that one of them has all of its rows, and the next one none.
 _HOT_WINDOWS, _RECENT_WINDOWS = 6, 3
@@ -273,8 +271,8 @@ def _within_slots(changes: list[Change], free: int) -> tuple[list[Change], int]:
 
 
 def _is_large(before: int, after: int) -> bool:
-    """Return whether a stage that shrinks so loses many of its subtasks."""
-    return after <= (1 - _LARGE) * before
+    """Return whether a stage that shrinks so loses many of its subtasks: more than a third."""
+    return 3 * after < 2 * before
 
 
 def _percent(share: float) -> str:

@@ -17,8 +17,8 @@ _LOOK_S = 1.0
 _CHANGE_MIN = 0.015
 #: A load rises that does so by this part of the whole, at least, from each third of the time to the next.
 _PART_MIN = 0.2
-#: Beyond chance is a difference of so many times its standard error.
-_ERRORS = 2.5
+#: A load is expected to go on that has risen by so many standard errors.
+_ERRORS = 1.5
 #: The load that is expected is at most so many times the present one.
 _EXPECTED_MAX = 2.0
 
@@ -69,10 +69,11 @@ class LoadHistory:
             each.mean for each in takewhile(lambda each: each.begin_s > begin_s, reversed(self._pieces))
         )
 
-    def is_moving(self, span_s: float, *, beyond_chance: bool = False) -> bool:
+    def is_moving(self, span_s: float, *, errors: float = 0.0) -> bool:
         """Whether it has been rising or falling over so many seconds, so that soon another load will be there.
 
-        ``beyond_chance``: by more than loads differ within thirds of the time, as they do on a busy machine.
+        ``errors``: by more than so many standard errors, for loads differ within thirds of the time, too, on a busy
+        machine.
         """
         thirds = self._thirds(span_s)
         if not thirds:
@@ -80,12 +81,12 @@ class LoadHistory:
         difference = abs(_mean(thirds[-1]) - _mean(thirds[0]))
         if difference <= _CHANGE_MIN * max(_mean(thirds[0]), 1.0):
             return False
-        return not beyond_chance or difference > _ERRORS * _standard_error(thirds)
+        return difference > errors * _standard_error(thirds)
 
     def expected(self, work: float, span_s: float, ahead_s: float) -> float:
         """The load in so many seconds, if it has been rising over ``span_s``; else what it is."""
         means = [_mean(each) for each in self._thirds(span_s)]
-        if not self.is_moving(span_s, beyond_chance=True):
+        if not self.is_moving(span_s, errors=_ERRORS):
             return work
         rise = means[-1] - means[0]
         if not _PART_MIN * rise <= means[1] - means[0] <= (1 - _PART_MIN) * rise:
