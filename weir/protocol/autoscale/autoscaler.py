@@ -21,8 +21,9 @@ from weir.protocol.autoscale.settings import AutoscaleSettings
 from weir.protocol.autoscale.sizing import Sizing, StageSizes
 from weir.protocol.autoscale.stage_memory import StageMemory
 
-#: A load that has been rising for this part of ``look_ahead_s`` is expected to go on.
-_RISING_SHARE = 0.2
+#: A load that has been rising or falling for this part of ``look_ahead_s`` is expected to go on. Over so long chance
+#: hides little of a slope; a rise that is younger counts after the shorter part.
+_MOVING_SHARE, _RISING_SHARE = 0.5, 0.2
 #: Loads of this part of ``scale_down_after_s``, or of the time in which they have to rise, are taken together.
 _PIECE_SHARE = 1 / 18
 #: A stage that had to grow again after it had shrunk has a load that comes back: it keeps its subtasks for so many
@@ -30,7 +31,8 @@ _PIECE_SHARE = 1 / 18
 _KEPT_PERIODS, _PERIOD_MAX = 1.25, 8
 #: A load that came back is taken for at most so many times the present one.
 _COMES_BACK_MAX = 2.5
-#: A stage that has grown for a load that is expected keeps its subtasks for so many times ``look_ahead_s``.
+#: A stage that has grown for a load that is expected keeps its subtasks for so many times ``look_ahead_s``, and for as
+#: many periods as above.
 _AHEAD_KEPT = 2
 #: A stage loses no fewer than this part of its subtasks, and one at least.
 _FREED_MIN = 0.1
@@ -142,7 +144,8 @@ class Autoscaler:
     def _expected(self, at_s: float, memory: StageMemory, work: float) -> float:
         """The load for which a stage grows: what rises goes on, and what comes back does so as high as before."""
         ahead_s = self.settings.look_ahead_s
-        expected = memory.history.expected(work, _RISING_SHARE * ahead_s, ahead_s)
+        spans_s = _MOVING_SHARE * ahead_s, _RISING_SHARE * ahead_s
+        expected = memory.history.expected(work, spans_s, ahead_s)
         period_s = memory.period_at(at_s, _PERIOD_MAX * ahead_s)
         before = memory.history.highest(at_s, period_s) if period_s else None
         return max(expected, min(before, work * _COMES_BACK_MAX) if before else 0.0)
@@ -162,7 +165,8 @@ class Autoscaler:
             memory.may_shrink_since_s = None
             return None
         is_large = _is_large(stage.parallelism, after)
-        if not memory.has_settled(at_s, after, settings.scale_down_after_s, is_large=is_large):
+        down_s, moving_s = settings.scale_down_after_s, _MOVING_SHARE * settings.look_ahead_s
+        if not memory.has_settled(at_s, after, down_s, moving_s, is_large=is_large):
             return None
         share = _percent(highest / stage.parallelism)
         reason = f"{share} of its time at most was needed in {_time(span_s)}"
@@ -192,7 +196,7 @@ class Autoscaler:
             memory.period_s = memory.period_at(at_s, _PERIOD_MAX * ahead_s)
             memory.grown_s, memory.has_shrunk = at_s, False
         if change.is_ahead:
-            memory.kept_until_s = at_s + _AHEAD_KEPT * ahead_s
+            memory.kept_until_s = at_s + max(_AHEAD_KEPT * ahead_s, _KEPT_PERIODS * memory.period_s)
 
     # --- what is remembered ----------------------------------------------------------------------------------------
 

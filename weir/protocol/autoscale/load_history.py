@@ -15,7 +15,8 @@ _LOOK_S = 1.0
 #: A load rises or falls that does so, from the first to the last third of the time, by this part of it at least, and of
 #: what one subtask does.
 _CHANGE_MIN = 0.015
-#: A load rises that does so by this part of the whole, at least, from each third of the time to the next.
+#: A load rises or falls all the time that does so by this part of the whole, at least, from each third of the time to
+#: the next.
 _PART_MIN = 0.2
 #: Beyond chance is a difference of so many times its standard error.
 _ERRORS = 2.5
@@ -82,16 +83,21 @@ class LoadHistory:
             return False
         return not beyond_chance or difference > _ERRORS * _standard_error(thirds)
 
-    def expected(self, work: float, span_s: float, ahead_s: float) -> float:
-        """The load in so many seconds, if it has been rising over ``span_s``; else what it is."""
-        means = [_mean(each) for each in self._thirds(span_s)]
+    def slope(self, span_s: float) -> float:
+        """By how much more each second it rises, or falls, over so many seconds; 0: it does not do so all the time.
+
+        A load that was another one from one moment to the next neither rises nor falls: that is over.
+        """
         if not self.is_moving(span_s, beyond_chance=True):
-            return work
-        rise = means[-1] - means[0]
-        if not _PART_MIN * rise <= means[1] - means[0] <= (1 - _PART_MIN) * rise:
-            # It falls, or was another one from one moment to the next, which is over.
-            return work
-        return min(work + rise / (span_s * 2 / 3) * ahead_s, work * _EXPECTED_MAX)
+            return 0.0
+        means = [_mean(each) for each in self._thirds(span_s)]
+        part = (means[1] - means[0]) / (means[-1] - means[0])
+        return (means[-1] - means[0]) / (span_s * 2 / 3) if _PART_MIN <= part <= 1 - _PART_MIN else 0.0
+
+    def expected(self, work: float, spans_s: Sequence[float], ahead_s: float) -> float:
+        """The load in so many seconds, if it rises over one of the spans, the first ones first; else ``work``."""
+        slope = next((found for span_s in spans_s if (found := self.slope(span_s)) > 0), 0.0)
+        return min(work + slope * ahead_s, work * _EXPECTED_MAX)
 
     def _thirds(self, span_s: float) -> list[list[float]]:
         """Return the means of pieces in three equal parts of the last so many seconds; empty: of less it is known."""
