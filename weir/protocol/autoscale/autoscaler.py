@@ -34,6 +34,8 @@ _COMES_BACK_MAX = 2.5
 #: A stage that has grown for a load that is expected keeps its subtasks for so many times ``look_ahead_s``, and for as
 #: many periods as above.
 _AHEAD_KEPT = 2
+#: A stage that has shrunk, and has not grown since, does so again after so many times ``scale_down_after_s``.
+_SHRUNK_KEPT = 5
 #: A stage loses no fewer than this part of its subtasks, and one at least.
 _FREED_MIN = 0.1
 #: So large a part of its subtasks it loses also if its load seems to move, but no more than by chance.
@@ -156,7 +158,9 @@ class Autoscaler:
         settings, memory = self.settings, self._memories[stage.stage]
         span_s = max(settings.scale_down_after_s, _KEPT_PERIODS * memory.period_s)
         highest = memory.history.highest(at_s, span_s)
-        is_kept = stage.parallelism < 2 or at_s < memory.kept_until_s
+        down_s, moving_s = settings.scale_down_after_s, _MOVING_SHARE * settings.look_ahead_s
+        kept_until_s = max(memory.kept_until_s, memory.shrunk_s + _SHRUNK_KEPT * down_s)
+        is_kept = stage.parallelism < 2 or at_s < kept_until_s
         if highest is None or is_kept or self._hindrance(stage):
             return None
         wanted = min(size.of(highest).wanted, stage.parallelism)
@@ -165,7 +169,6 @@ class Autoscaler:
             memory.may_shrink_since_s = None
             return None
         is_large = _is_large(stage.parallelism, after)
-        down_s, moving_s = settings.scale_down_after_s, _MOVING_SHARE * settings.look_ahead_s
         if not memory.has_settled(at_s, after, down_s, moving_s, is_large=is_large):
             return None
         share = _percent(highest / stage.parallelism)
@@ -181,11 +184,12 @@ class Autoscaler:
             return
         memory.over_since_s = memory.may_shrink_since_s = None
         if not change.is_growth:
-            memory.has_shrunk, memory.last_growth = True, None
+            memory.has_shrunk, memory.shrunk_s, memory.last_growth = True, at_s, None
             if _is_large(change.before, change.after):
                 # A load that came back would have kept the subtasks: it does so no more, or later.
                 memory.period_s = 0.0
             return
+        memory.shrunk_s = -math.inf
         recent, last, memory.last_growth = memory.recent, memory.last_growth, None
         if recent is not None:
             had_fewer = last is not None and last.has_fewer_rows(recent)

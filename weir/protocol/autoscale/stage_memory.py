@@ -36,6 +36,8 @@ class StageMemory:
     hot_share: float = 0.0
     hot_at_s: float | None = None
     has_shrunk: bool = False
+    #: When it shrank last, if it has not grown since.
+    shrunk_s: float = -math.inf
     #: It got fewer than it needs, because a step is bounded.
     is_cut: bool = False
     #: The time after which its load came back; 0: it did not.
