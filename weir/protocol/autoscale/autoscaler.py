@@ -21,8 +21,9 @@ from weir.protocol.autoscale.settings import AutoscaleSettings
 from weir.protocol.autoscale.sizing import Sizing, StageSizes
 from weir.protocol.autoscale.stage_memory import StageMemory
 
-#: A load that has been rising for this part of ``look_ahead_s`` is expected to go on.
-_RISING_SHARE = 0.2
+#: A load that has been rising or falling for this part of ``look_ahead_s`` is expected to go on. Over so long chance
+#: hides little of a slope; a rise that is younger counts after the shorter part.
+_MOVING_SHARE, _RISING_SHARE = 0.5, 0.2
 #: Loads of this part of ``scale_down_after_s``, or of the time in which they have to rise, are taken together.
 _PIECE_SHARE = 1 / 18
 #: A stage that had to grow again after it had shrunk has a load that comes back: it keeps its subtasks for so many
@@ -30,10 +31,15 @@ _PIECE_SHARE = 1 / 18
 _KEPT_PERIODS, _PERIOD_MAX = 1.25, 8
 #: A load that came back is taken for at most so many times the present one.
 _COMES_BACK_MAX = 2.5
-#: A stage that has grown for a load that is expected keeps its subtasks for so many times ``look_ahead_s``.
+#: A stage that has grown for a load that is expected keeps its subtasks for so many times ``look_ahead_s``, and for as
+#: many periods as above.
 _AHEAD_KEPT = 2
+#: A stage that has shrunk, and has not grown since, does so again after so many times ``scale_down_after_s``.
+_SHRUNK_KEPT = 5
 #: A stage loses no fewer than this part of its subtasks, and one at least.
 _FREED_MIN = 0.1
+#: So large a part of its subtasks it loses also if its load seems to move, but no more than by chance.
+_LARGE = 1 / 3
 #: Shares of hot keys are means of so many windows, and what a growth has brought of so many: a batch of a stage that is
 #: overloaded may take longer than a window, so that one of them has all of its rows, and the next one none.
 _HOT_WINDOWS, _RECENT_WINDOWS = 6, 3
@@ -140,7 +146,8 @@ class Autoscaler:
     def _expected(self, at_s: float, memory: StageMemory, work: float) -> float:
         """The load for which a stage grows: what rises goes on, and what comes back does so as high as before."""
         ahead_s = self.settings.look_ahead_s
-        expected = memory.history.expected(work, _RISING_SHARE * ahead_s, ahead_s)
+        spans_s = _MOVING_SHARE * ahead_s, _RISING_SHARE * ahead_s
+        expected = memory.history.expected(work, spans_s, ahead_s)
         period_s = memory.period_at(at_s, _PERIOD_MAX * ahead_s)
         before = memory.history.highest(at_s, period_s) if period_s else None
         return max(expected, min(before, work * _COMES_BACK_MAX) if before else 0.0)
@@ -151,7 +158,9 @@ class Autoscaler:
         settings, memory = self.settings, self._memories[stage.stage]
         span_s = max(settings.scale_down_after_s, _KEPT_PERIODS * memory.period_s)
         highest = memory.history.highest(at_s, span_s)
-        is_kept = stage.parallelism < 2 or at_s < memory.kept_until_s
+        down_s, moving_s = settings.scale_down_after_s, _MOVING_SHARE * settings.look_ahead_s
+        kept_until_s = max(memory.kept_until_s, memory.shrunk_s + _SHRUNK_KEPT * down_s)
+        is_kept = stage.parallelism < 2 or at_s < kept_until_s
         if highest is None or is_kept or self._hindrance(stage):
             return None
         wanted = min(size.of(highest).wanted, stage.parallelism)
@@ -160,7 +169,7 @@ class Autoscaler:
             memory.may_shrink_since_s = None
             return None
         is_large = _is_large(stage.parallelism, after)
-        if not memory.has_settled(at_s, after, settings.scale_down_after_s, is_large=is_large):
+        if not memory.has_settled(at_s, after, down_s, moving_s, is_large=is_large):
             return None
         share = _percent(highest / stage.parallelism)
         reason = f"{share} of its time at most was needed in {_time(span_s)}"
@@ -175,11 +184,12 @@ class Autoscaler:
             return
         memory.over_since_s = memory.may_shrink_since_s = None
         if not change.is_growth:
-            memory.has_shrunk, memory.last_growth = True, None
+            memory.has_shrunk, memory.shrunk_s, memory.last_growth = True, at_s, None
             if _is_large(change.before, change.after):
                 # A load that came back would have kept the subtasks: it does so no more, or later.
                 memory.period_s = 0.0
             return
+        memory.shrunk_s = -math.inf
         recent, last, memory.last_growth = memory.recent, memory.last_growth, None
         if recent is not None:
             had_fewer = last is not None and last.has_fewer_rows(recent)
@@ -190,7 +200,7 @@ class Autoscaler:
             memory.period_s = memory.period_at(at_s, _PERIOD_MAX * ahead_s)
             memory.grown_s, memory.has_shrunk = at_s, False
         if change.is_ahead:
-            memory.kept_until_s = at_s + _AHEAD_KEPT * ahead_s
+            memory.kept_until_s = at_s + max(_AHEAD_KEPT * ahead_s, _KEPT_PERIODS * memory.period_s)
 
     # --- what is remembered ----------------------------------------------------------------------------------------
 
@@ -271,8 +281,8 @@ def _within_slots(changes: list[Change], free: int) -> tuple[list[Change], int]:
 
 
 def _is_large(before: int, after: int) -> bool:
-    """Return whether a stage that shrinks so loses many of its subtasks: more than a third."""
-    return 3 * after < 2 * before
+    """Return whether a stage that shrinks so loses many of its subtasks."""
+    return after <= (1 - _LARGE) * before
 
 
 def _percent(share: float) -> str:
