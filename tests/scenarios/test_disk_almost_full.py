@@ -55,7 +55,7 @@ def test_a_job_is_held_back_before_the_disk_is_full_and_goes_on(make_cluster, wr
     assert read < EVENTS
     # Checkpoints go on.
     latest = cluster.status()["latest_checkpoint"]
-    cluster.http("POST", "/checkpoint")
+    assert cluster.http("POST", "/checkpoints")[0] == 202
     cluster.wait_for(lambda status: status["latest_checkpoint"] > latest, "another checkpoint")
     taken.unlink()
     cluster.wait_for(lambda status: status["totals"]["events_in"] > read, "rows again")

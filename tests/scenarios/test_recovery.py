@@ -252,7 +252,9 @@ def test_another_control_plane_takes_over(make_cluster, tmp_path):
     victim = with_count(cluster)
     kill_control_plane(cluster)
     victim.popen.kill()
-    cluster.start_control_plane(JOB, parameters, exit_when_finished=False)
+    # It waits twice as long for those that were there.
+    lease = {"controlPlane.lease_timeout_ms": 2_000}
+    cluster.start_control_plane(JOB, parameters, exit_when_finished=False, settings=lease)
     cluster.start_task_manager("third")
     restarted(cluster)
     found = cluster.http("GET", "/history")[1]
