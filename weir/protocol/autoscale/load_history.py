@@ -84,7 +84,7 @@ class LoadHistory:
         return not beyond_chance or difference > _ERRORS * _standard_error(thirds)
 
     def slope(self, span_s: float) -> float:
-        """By how much more each second it rises, or falls, over so many seconds; 0: it does not do so all the time.
+        """Return by how much more each second it rises, or falls, over so many seconds; 0: it does not all the time.
 
         A load that was another one from one moment to the next neither rises nor falls: that is over.
         """
