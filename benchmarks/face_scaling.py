@@ -20,6 +20,8 @@ _RATE = 200.0
 #: Of the rows of both sources ``score`` works for 1.2 s, and then 3.6 s, in each second.
 _US, _US_TRIPLED = 3_000.0, 9_000.0
 _WARM_UP_S, _LAG_BACK_S_MAX, _FREED_S_MAX = 30.0, 300.0, 600.0
+#: Stages whose load does not change have the size that they need before the sine begins.
+_SETTLE_S = 60.0
 #: Back is a lag that is so near to what it was before, for so many looks one after the other.
 _NEAR_MS, _LOOKS = 1_000.0, 5
 #: In the sine the load of an hour comes in a tenth of the time, and all times of the settings are a tenth, but the
@@ -76,8 +78,8 @@ def decisions_per_period(directory: Path, periods: int) -> dict[str, Any]:
     middle, width = sum(_SINE_US) / 2, (_SINE_US[1] - _SINE_US[0]) / 2
     with PageCluster(directory, task_managers=TASK_MANAGERS, settings=_QUICKER, has_hot_key=False) as cluster:
         cluster.slow_down(_SINE_US[0])
-        cluster.run_job(events=int((_WARM_UP_S + period_s * periods + 30) * _RATE), rate=_RATE)
-        time.sleep(_WARM_UP_S)
+        cluster.run_job(events=int((_SETTLE_S + period_s * periods + 30) * _RATE), rate=_RATE)
+        time.sleep(_SETTLE_S)
         began_s, counts, before = time.monotonic(), [0] * periods, _decided(cluster)
         while (elapsed_s := time.monotonic() - began_s) < period_s * periods:
             cluster.slow_down(middle - width * math.cos(2 * math.pi * elapsed_s / period_s))
@@ -85,7 +87,13 @@ def decisions_per_period(directory: Path, periods: int) -> dict[str, Any]:
             counts[int(elapsed_s // period_s)] += now - before
             before = now
             time.sleep(1.0)
-    return {"decisions_per_period": max(counts), "decisions_by_period": counts, "period_s": period_s}
+        status = cluster.wait_for(lambda status: True, "a status")
+    return {
+        "decisions_per_period": max(counts),
+        "decisions_by_period": counts,
+        "decided": [each["text"] for each in status["autoscaler"]["decisions"]],
+        "period_s": period_s,
+    }
 
 
 class _Lasting:

@@ -25,12 +25,24 @@ class Load:
         *,
         record_bytes: int = 100,
         under_way_max: int = 20_000,
+        pause_s: float = 0.001,
         **settings: Any,
     ) -> None:
+        """Send nothing yet.
+
+        Args:
+            brokers: as clients take them.
+            topic: its name.
+            number: of the producer.
+            record_bytes: of each record.
+            under_way_max: no more is sent while so many records have no answer.
+            pause_s: how long then; more than an answer takes makes bursts, with as many under way and little to do.
+            settings: of the producer.
+        """
         self._producer = weir.log.Producer(brokers, topic=topic, **settings)
         self._first_id = number * IDS_OF_A_PRODUCER
         self._record = bytes(record_bytes)
-        self._under_way_max = under_way_max
+        self._under_way_max, self._pause_s = under_way_max, pause_s
         #: Offsets by id.
         self.acknowledged: dict[int, int] = {}
         #: What was refused or is not known.
@@ -60,7 +72,7 @@ class Load:
         record_id = self._first_id
         while not self._is_stopped.is_set():
             if len(self._tickets) > self._under_way_max:
-                time.sleep(0.001)
+                time.sleep(self._pause_s)
                 continue
             self._tickets.append((record_id, self._producer.send(record_id, self._record)))
             record_id += 1

@@ -53,7 +53,7 @@ def fill(bootstrap: str, topic: str, path: Path) -> int:
     return len(lines)
 
 
-def _settings(bootstrap: str) -> dict[str, str | int]:
+def _settings(bootstrap: str) -> dict[str, str | int | float | bool]:
     """Of a client that tells warnings and errors only, and not what it drops at its end."""
     return {"bootstrap.servers": bootstrap, "log_level": 4}
 

@@ -44,6 +44,9 @@ _LINES_AT_ONCE = 30
 #: Only few tests are about a lease that ends, and they set it themselves; in others a process may be kept waiting.
 LEASE_TIMEOUT_MS = 20_000
 
+#: py4j leaves the sockets of finished threads to the garbage collector.
+OF_PY4J = ("ignore:unclosed <socket:ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+
 #: New ones before some are looked at; Python's own default of 700 is for programs that keep few.
 GC_OBJECTS = 20_000
 
@@ -108,6 +111,10 @@ def pytest_collection_modifyitems(items):
     files = {item.path for item, marks in marked if {"scenario", "service", "spark"} & marks}
     if missing := {path.name for path in files if not may_start_processes(path)}:
         raise pytest.UsageError(f"no mark of tests that start processes in {', '.join(sorted(missing))}")
+    for item, marks in marked:
+        if "spark" in marks:
+            for warning in OF_PY4J:
+                item.add_marker(pytest.mark.filterwarnings(warning))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -319,17 +326,6 @@ def own_spark(spark):
     from weir.spark.running import own_session
 
     return own_session(spark)
-
-
-@pytest.fixture(autouse=True)
-def _py4j_leaves_sockets(request):
-    """py4j leaves the sockets of finished threads to the garbage collector."""
-    if request.node.get_closest_marker("spark"):
-        for warning in (
-            "ignore:unclosed <socket:ResourceWarning",
-            "ignore::pytest.PytestUnraisableExceptionWarning",
-        ):
-            request.node.add_marker(pytest.mark.filterwarnings(warning))
 
 
 @pytest.fixture

@@ -59,7 +59,6 @@ _LONGEST = (
     "tests/scenarios/test_recovery.py",
     "tests/scenarios/test_equal_jobs.py",
     "tests/scenarios/test_page.py",
-    "tests/scenarios/test_autoscaler.py",
     "tests/scenarios/test_rescale_losses.py",
     "tests/experiments/test_demo.py",
     "tests/benchmarks/test_commands.py",
@@ -90,6 +89,7 @@ _LONGEST = (
     "tests/log_broker/test_chaos.py",
     "tests/log_broker/test_etcd_record.py",
     "tests/log_broker/test_moves.py",
+    "tests/scenarios/test_autoscaler.py",
     "tests/scenarios/test_standby.py",
 )
 

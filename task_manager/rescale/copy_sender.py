@@ -71,7 +71,8 @@ class CopySender:
                 last.complete = True
                 self.stub.TakeCopy(last, timeout=self._timeout_s())
         except (grpc.RpcError, ValueError) as error:
-            log.info("subtask %s did not take cached state of key groups: %s", self.target, error)
+            reason = error.details() if isinstance(error, grpc.RpcError) else error
+            log.info("subtask %s did not take cached state of key groups: %s", self.target, reason)
             return False
         return True
 

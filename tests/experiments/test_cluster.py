@@ -49,7 +49,7 @@ def test_a_process_is_ended_although_a_signal_comes_while_it_is_started(tmp_path
 
 
 @pytest.mark.scenario
-def test_waiting_ends_with_the_log_when_the_control_plane_does(tmp_path):
+def test_waiting_ends_with_the_log_when_the_control_plane_does(tmp_path, forked):
     with Cluster(tmp_path / "cluster") as cluster:
         process = cluster.start_control_plane("jobs.absent", {})
         with pytest.raises(

@@ -49,7 +49,7 @@ def test_a_second_controller_takes_over_from_one_that_dies_and_from_one_that_sle
         weir.log.create_topic(cluster.addresses, "wal", segment_bytes=1 << 20)
         cluster.start(STANDBY)
         wait_for(lambda: _says(cluster, STANDBY, "another controller of the log leads"))
-        load = Load(cluster.addresses, "wal", 1, under_way_max=300).start()
+        load = Load(cluster.addresses, "wal", 1, under_way_max=300, pause_s=0.03).start()
         _goes_on(load)
         cluster.kill(0)
         wait_for(lambda: _says(cluster, STANDBY, "listening on"))

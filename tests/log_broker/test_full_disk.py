@@ -14,7 +14,15 @@ from weir.errors import WeirError
 
 pytestmark = pytest.mark.scenario
 
-FRESH, UNDER_WAY_MAX = 1_000, 300
+#: More answers than a producer has records under way: some are to records that were sent after a change.
+UNDER_WAY_MAX, FRESH = 300, 1_000
+#: Between bursts: what is written is read and compared at the end.
+PAUSE_S = 0.03
+
+
+def wait_for_more(load):
+    before = len(load.acknowledged)
+    wait_for(lambda: len(load.acknowledged) > before + FRESH)
 
 
 @pytest.fixture
@@ -32,52 +40,21 @@ def disks(tmp_path):
             disk.close()
 
 
-def test_full_disks_refuse_clearly_and_heal(tmp_path, disks):
+def is_refused_clearly(cluster, number):
+    """Whether another producer, of whose records some may be written, is told what is wrong."""
+    first = number * IDS_OF_A_PRODUCER
+    with weir.log.Producer(cluster.addresses, topic="wal", delivery_timeout_s=2) as producer:
+        ticket = producer.send_many(range(first, first + 10), [bytes(500_000)] * 10)
+        with pytest.raises(WeirError) as raised:
+            ticket.result()
+    return "No space left on device; make room there" in str(raised.value)
+
+
+def test_leadership_goes_where_there_is_room_and_full_disks_refuse_clearly_and_heal(tmp_path, disks):
     with LogCluster(tmp_path / "log") as cluster:
         weir.log.create_topic(cluster.addresses, "wal", segment_bytes=1 << 20)
-        load = Load(cluster.addresses, "wal", 1, under_way_max=UNDER_WAY_MAX).start()
-        wait_for(lambda: len(load.acknowledged) > FRESH)
-        leader = cluster.leader("wal")
-        follower = next(number for number in cluster.ports if number != leader)
-        # A majority has room.
-        disks[follower].fill()
-        before = len(load.acknowledged)
-        wait_for(lambda: len(load.acknowledged) > before + 2 * FRESH)
-        # Nobody has.
-        for disk in disks.values():
-            disk.fill()
-
-        # Each is another producer, of whose records some may be written: they are none of those before them.
-        producers = itertools.count(2)
-
-        def is_refused_clearly():
-            first = next(producers) * IDS_OF_A_PRODUCER
-            with weir.log.Producer(cluster.addresses, topic="wal", delivery_timeout_s=2) as producer:
-                ticket = producer.send_many(range(first, first + 10), [bytes(500_000)] * 10)
-                with pytest.raises(WeirError) as raised:
-                    ticket.result()
-            return "No space left on device; make room there" in str(raised.value)
-
-        # Until the last one is full, leadership goes to those that have room.
-        wait_for(is_refused_clearly)
-        for disk in disks.values():
-            disk.free()
-        before = len(load.acknowledged)
-        wait_for(lambda: len(load.acknowledged) > before + 2 * FRESH)
-        load.stop()
-        assert load.errors == []
-        cluster.wait_until_whole("wal")
-        read = [(record.offset, record.id) for record in weir.log.Reader(cluster.addresses, topic="wal")]
-        assert not check_history(load.acknowledged, read)
-        for number in cluster.ports:
-            assert stored_ids(cluster.broker_directory(number) / "wal-0") == read
-
-
-def test_leadership_goes_to_a_broker_whose_disk_has_room(tmp_path, disks):
-    with LogCluster(tmp_path / "log") as cluster:
-        weir.log.create_topic(cluster.addresses, "wal", segment_bytes=1 << 20)
-        load = Load(cluster.addresses, "wal", 1, under_way_max=UNDER_WAY_MAX).start()
-        wait_for(lambda: len(load.acknowledged) > FRESH)
+        load = Load(cluster.addresses, "wal", 1, under_way_max=UNDER_WAY_MAX, pause_s=PAUSE_S).start()
+        wait_for_more(load)
         full = cluster.leader("wal")
 
         def has_moved():
@@ -86,13 +63,22 @@ def test_leadership_goes_to_a_broker_whose_disk_has_room(tmp_path, disks):
             return cluster.leader("wal") != full
 
         wait_for(has_moved)
-        before = len(load.acknowledged)
-        wait_for(lambda: len(load.acknowledged) > before + 2 * FRESH)
+        # A majority has room.
+        wait_for_more(load)
         [partition] = weir.log.log_status(cluster.addresses).partitions
         assert any("No space left" in each.trouble for each in partition.replicas if each.broker_id == full)
-        disks[full].free()
+        # Nobody has; until the last one is full, leadership goes to those that have.
+        for disk in disks.values():
+            disk.fill()
+        producers = itertools.count(2)
+        wait_for(lambda: is_refused_clearly(cluster, next(producers)))
+        for disk in disks.values():
+            disk.free()
+        wait_for_more(load)
         load.stop()
         assert load.errors == []
         cluster.wait_until_whole("wal")
         read = [(record.offset, record.id) for record in weir.log.Reader(cluster.addresses, topic="wal")]
         assert not check_history(load.acknowledged, read)
+        for number in cluster.ports:
+            assert stored_ids(cluster.broker_directory(number) / "wal-0") == read

@@ -8,10 +8,10 @@ PATH = Path(__file__).with_name("compared.json")
 #: By mode, the jobs that each run of the tests compares on Spark: one of each way in which steps run.
 TESTED = {
     "batch": [
-        *("sliding", "early_changes", "window_all", "windows_of_windows", "null_keys_left", "as_of_left"),
-        *("dearest_of_latest", "process_sides", "process_expiring", "broadcast", "bad_lines"),
+        *("sliding", "early_changes", "window_all", "null_keys_left", "as_of_left"),
+        *("dearest_of_latest", "process_sides", "broadcast", "bad_lines"),
     ],
-    "streaming": ["session_pre", "join_within_full", "join_then_windows"],
+    "streaming": ["session_pre", "join_then_windows"],
 }
 
 

@@ -37,12 +37,12 @@ def test_a_loaded_stage_grows_and_shrinks_by_itself_and_no_row_is_lost(tmp_path,
     hook = f"{sys.executable},{tmp_path / 'hook.py'}"
     # As many slots as the job has subtasks: those that are added are on the task manager that comes.
     settings = {**QUICK, "taskManager.operator_quota": 3, "autoscaler.hook_command": hook}
-    # What changes owners waits behind rows of 12 ms each.
+    # What changes owners waits behind rows of 7 ms each.
     settings["taskManager.operator_bufferSize"] = 10
     even = {"has_hot_key": False, "popen": forks.popen}
     with PageCluster(tmp_path / "job", task_managers=3, settings=settings, **even) as cluster:
-        # Of the 400 rows a second of both sources each takes 12 ms: five subtasks have to work all of the time.
-        cluster.slow_down(12_000)
+        # Of the 400 rows a second of both sources each takes 7 ms: three subtasks have to work nearly all of the time.
+        cluster.slow_down(7_000)
         # For 200 seconds: the job must not end before it has shrunk, which ends it.
         cluster.run_job(events=40_000, rate=200.0)
         status = cluster.wait_for(lambda status: status["autoscaler"]["slots_missing"] > 0, "missing slots")

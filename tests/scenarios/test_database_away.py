@@ -1,4 +1,4 @@
-"""A real Cassandra that is stopped under a job: it is waited for, visibly, or ends the job; each row counts once."""
+"""A real Cassandra that a job loses: it is waited for, visibly, or ends the job; each row counts once."""
 
 import signal
 
@@ -7,6 +7,7 @@ import pytest
 from experiments.cluster import FINAL_STATES
 from tests.scenarios.losses import task_manager_of
 from tests.scenarios.test_user_states import SETTINGS, STAGE, check
+from tests.weir.state.cassandra.cable import Cable
 
 pytestmark = [pytest.mark.service, pytest.mark.scenario]
 
@@ -34,16 +35,24 @@ def parameters(tmp_path, write_events):
     return {"input": events, "output": tmp_path / "out", "release": tmp_path / "release", "rate": RATE}
 
 
-def test_a_database_that_is_stopped_is_waited_for_and_who_looks_is_told(
-    make_cluster, settings, parameters, cassandra_node, tmp_path
+@pytest.fixture
+def cable(cassandra_node):
+    cable = Cable(cassandra_node.port)
+    yield cable
+    cable.cut()
+
+
+def test_a_database_that_is_away_is_waited_for_and_who_looks_is_told(
+    make_cluster, settings, parameters, cable, tmp_path
 ):
-    """In the midst of its checkpoints; then its task manager dies, too."""
-    address = f"127.0.0.1:{cassandra_node.port}"
+    """In the midst of its checkpoints; then its task manager dies, too. One that restarts: ``test_cassandra.py``."""
+    address = f"127.0.0.1:{cable.port}"
+    settings |= {"taskManager.cassandra.port": cable.port}
     cluster = make_cluster(settings=settings, task_managers=1)
     cluster.start_control_plane(JOB, parameters, exit_when_finished=False)
     first = cluster.start_task_manager("first")
     cluster.wait_for(lambda status: (status["latest_checkpoint"] or 0) >= 1, "a checkpoint")
-    cassandra_node.kill()
+    cable.cut()
 
     def told(status):
         return [manager["waits_for"] for manager in status["task_managers"] if manager["waits_for"]]
@@ -60,7 +69,7 @@ def test_a_database_that_is_stopped_is_waited_for_and_who_looks_is_told(
         "restart_cause"
     ]
     assert f"Cassandra at {address} does not answer; see whether it runs" in cause
-    cassandra_node.start()
+    cable.mend()
     cluster.wait_for(lambda status: status["state"] == "RUNNING", "the job to go on", 150)
     (tmp_path / "release").touch()
     status = cluster.wait_for(lambda status: status["state"] in FINAL_STATES, "the end of the job", 150)

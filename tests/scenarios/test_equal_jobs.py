@@ -30,7 +30,7 @@ CHOSEN = [
     *("join_between_left", "join_ttl_full", "as_of_left", "join_all_within", "join_then_sessions"),
     *("odd_batches", "process_expiring", "process_sides", "process_of_join", "broadcast_then_windows"),
     *("top", "deduplicate_within", "running", "join_changes", "map_async_unordered", "assigned_process"),
-    *("bad_lines", "bad_times", "put_aside"),
+    *("bad_lines", "bad_times", "put_aside", "sql_over"),
 ]
 OTHERS = [name for name in JOBS if name not in [*RESCALED, POISONED, QUIET, *CHOSEN]]
 #: Each in one dataflow.

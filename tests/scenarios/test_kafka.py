@@ -15,6 +15,7 @@ from experiments.kafka_chaos import run_kafka_chaos
 from experiments.processes import ClusterError
 from experiments.soak import rescale
 from services import jars
+from tests.effort import cases
 from tests.kafka_topics import make_topics, read_committed
 from tests.weir.operators.kafka.late_requests import (
     ADD_PARTITIONS,
@@ -98,7 +99,7 @@ def test_a_network_that_hands_requests_over_late_loses_and_doubles_nothing(
     bootstrap, _, _, ports = kafka_broker
     make_topics(bootstrap, "late", partitions=1)
     # More than come before the last request is late on a busy machine; what is left then comes at once.
-    rows, dice = 60_000, random.Random(26)
+    rows, dice = cases(40_000, 100_000), random.Random(64)
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps({"id": number}) + "\n" for number in range(rows)))
     settings = {
         "controlPlane.checkpoint_interval_ms": 300,
@@ -116,7 +117,8 @@ def test_a_network_that_hands_requests_over_late_loses_and_doubles_nothing(
         }
         cluster.start_control_plane("flow_kafka_late", parameters, exit_when_finished=False)
         cluster.start_task_manager("first")
-        for number in range(6):
+        # An end, a mark and another end at first.
+        for number in range(cases(3, 8)):
             kind = dice.choice([END_TXN, END_TXN, OFFSET_COMMIT])
             # The others are used while commits are late only: on a slow machine that may be once, and never again.
             network.keep_next(kind, FIRST_SLOT)
@@ -125,12 +127,17 @@ def test_a_network_that_hands_requests_over_late_loses_and_doubles_nothing(
             rows_first = [ADD_PARTITIONS, *[PRODUCE] * dice.randrange(2, 9)]
             network.deliver_before(*(rows_first if kind == END_TXN else [END_TXN, OFFSET_COMMIT, END_TXN]))
             try:
-                cluster.wait_for(
-                    lambda _, number=number: network.answered() > number, "the end of later transactions"
+                status = cluster.wait_for(
+                    lambda status, number=number: (
+                        network.answered() > number or status["state"] in FINAL_STATES
+                    ),
+                    "the end of later transactions",
                 )
             except ClusterError as error:
                 error.add_note(network.passed())
                 raise
+            # A job that has failed sends nothing any more.
+            assert status["state"] not in FINAL_STATES, status["cause"]
         release.touch()
         status = cluster.wait_for(lambda status: status["state"] in FINAL_STATES, "the end of the job")
     assert (status["state"], status["cause"]) == ("FINISHED", "")
@@ -152,7 +159,7 @@ def test_topics_without_a_row_since_a_savepoint_are_idle_and_the_last_rows_of_a_
         return [json.loads(line)["id"] for part in parts for line in part.read_text().splitlines()]
 
     arguments = []
-    for number in range(3):
+    for number in range(cases(2, 3)):
         cluster = make_cluster(settings=settings, task_managers=1)
         cluster.start_control_plane("flow_kafka_join", parameters, arguments=arguments)
         cluster.start_task_manager("first")

@@ -32,7 +32,7 @@ def test_random_rescales_with_every_strategy(strategy, tmp_path, environment, fo
     """
     lines = []
     # Without a cache each row asks the former owner of its state: all of them took as long as all other strategies.
-    settings = replace(SOAK, rate=200) if strategy == "hybrid-no-cache" else SOAK
+    settings = replace(SOAK, rate=100) if strategy == "hybrid-no-cache" else SOAK
     result = run_soak(tmp_path, strategy, settings, lines.append, environment, forks.popen)
     assert result.rescales == SOAK.rescales, lines
     assert result.groups_moved > 0

@@ -102,7 +102,9 @@ def test_kill_of_an_owner_while_state_is_shipped(job, events, tmp_path, party):
     parties = Parties(cluster)
     hold(parties, "HANDING_OVER")
     parties.kill(party)
-    check_failed(cluster, address(cluster, parties.names[party]), f"rescale 1 of stage {parties.stage}")
+    lost, rescale = address(cluster, parties.names[party]), f"rescale 1 of stage {parties.stage}"
+    check_failed(cluster, lost, rescale, states=("FAILING", "FAILED"))
+    cluster.stop()
     assert check_rows_so_far(events, tmp_path / "out") > 0
 
 

@@ -14,7 +14,7 @@ from tests.scenarios.losses import lose_task_manager
 
 pytestmark = pytest.mark.scenario
 
-EVENTS = 12_000
+EVENTS = 6_000
 KEPT = 50
 GAP = 30
 STAGE = 1
@@ -93,7 +93,7 @@ def check_a_changed_state_is_refused(cluster, parameters, start):
 def test_every_kind_of_state(make_cluster, tmp_path, write_events):
     events = write_events(tmp_path / "events.jsonl", EVENTS)
     # Not so fast that a slow machine is far behind when the savepoint is made.
-    parameters = {"input": events, "output": tmp_path / "out", "release": tmp_path / "release", "rate": 800}
+    parameters = {"input": events, "output": tmp_path / "out", "release": tmp_path / "release", "rate": 400}
     # Rows for what happens later, and some that are left when the job is stopped.
     keep_back(parameters["release"], 0.5)
     cluster = make_cluster(settings=SETTINGS)

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -7,80 +8,62 @@ from workload.verify import Verdict, verify
 
 pytestmark = pytest.mark.spark
 
-SERVERS = 3
+#: Each with ten events, of both parities.
+SERVERS = 5
+SORTS = ("lost", "duplicated", "invented", "reordered", "miscounted")
 
 
-@pytest.fixture
-def run(tmp_path):
-    """A right delivery of 30 events in two files; gives its rows and a function that writes them."""
-    events = [{"id": number, "server": f"server-{number % SERVERS}"} for number in range(30)]
-    (tmp_path / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
-    (tmp_path / "out").mkdir()
-    rows, counts = [], {}
-    for event in events:
-        odd = event["id"] % 2
-        for key in (event["server"], (event["server"], odd)):
+def delivered():
+    """By server, the rows of a right delivery."""
+    rows, counts = {f"server-{number}": [] for number in range(SERVERS)}, {}
+    for number in range(10 * SERVERS):
+        server, odd = f"server-{number % SERVERS}", number % 2
+        for key in (server, (server, odd)):
             counts[key] = counts.get(key, 0) + 1
-        m = counts[(event["server"], odd)]
-        rows.append({**event, "n": counts[event["server"]], "odd": odd, "m": m, "highest": event["id"]})
-
-    def write():
-        for name, part in (("part-0.jsonl", rows[::2]), ("part-1.jsonl", rows[1::2])):
-            (tmp_path / "out" / name).write_text("".join(json.dumps(row) + "\n" for row in part))
-        # Not committed, so not delivered.
-        (tmp_path / "out" / ".part-2.pending").write_text(json.dumps(rows[0]) + "\n")
-
-    return rows, write
+        of_both = {"n": counts[server], "odd": odd, "m": counts[server, odd]}
+        rows[server].append({"id": number, "server": server, **of_both, "highest": number})
+    return rows
 
 
-def lose(rows):
-    del rows[-1]
+def write(directory, rows):
+    """Deliver rows in two files."""
+    lines = [json.dumps(row) + "\n" for some in rows.values() for row in some]
+    directory.mkdir()
+    for name, part in (("part-0.jsonl", lines[::2]), ("part-1.jsonl", lines[1::2])):
+        (directory / name).write_text("".join(part))
+    # Not committed, so not delivered.
+    (directory / ".part-2.pending").write_text(lines[0])
 
 
-def double(rows):
-    rows.append(rows[4])
+def test_every_sort_of_wrong_row_is_counted(spark, tmp_path):
+    rows = delivered()
+    events = [{"id": row["id"], "server": row["server"]} for some in rows.values() for row in some]
+    (tmp_path / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+    write(tmp_path / "right", rows)
+    none = dict.fromkeys(SORTS, 0)
+    verdict = verify(spark, tmp_path / "events.jsonl", tmp_path / "right")
+    assert verdict == Verdict(events=50, rows=50, **none)
+    assert verdict.is_right
+    for sort in SORTS:
+        assert not replace(verdict, **{sort: 1}).is_right
 
-
-def swap(rows):
-    rows[0]["n"], rows[3]["n"] = rows[3]["n"], rows[0]["n"]
-
-
-def invent(rows):
-    rows.append({**rows[-1], "id": 99, "odd": 1, "m": 6, "n": 11})
-
-
-def miscount(rows):
-    rows[-1]["m"] += 1
-
-
-@pytest.mark.parametrize(
-    ("spoil", "wrong"),
-    [
-        (None, {}),
-        (lose, {"lost": 1, "rows": 29}),
-        (double, {"duplicated": 1, "rows": 31, "miscounted": 5}),
-        (swap, {"reordered": 2}),
-        (invent, {"invented": 1, "rows": 31}),
-        (miscount, {"miscounted": 1}),
-    ],
-)
-def test_every_sort_of_wrong_row_is_counted(spark, tmp_path, run, spoil, wrong):
-    rows, write = run
-    if spoil is not None:
-        spoil(rows)
-    write()
-    right = {
-        "events": 30,
-        "rows": 30,
-        "lost": 0,
-        "duplicated": 0,
-        "invented": 0,
-        "reordered": 0,
-        "miscounted": 0,
-    }
-    verdict = verify(spark, tmp_path / "events.jsonl", tmp_path / "out")
-    assert verdict == Verdict(**(right | wrong))
-    assert verdict.is_right is (spoil is None)
+    # Of each server otherwise, and each as often as no other one.
+    lose, double, invent, swap, miscount = rows.values()
+    del lose[-5:]
+    double.append(double[0])
+    last = {name: invent[-1][name] for name in ("server", "highest")}
+    invent += [
+        {**last, "id": 99 + 2 * number, "odd": 1, "m": 6 + number, "n": 11 + number} for number in range(3)
+    ]
+    swap[0]["n"], swap[3]["n"] = swap[3]["n"], swap[0]["n"]
+    miscount[-1]["m"] += 1
+    write(tmp_path / "wrong", rows)
+    wrong = {"lost": 5, "duplicated": 1, "invented": 3, "reordered": 2}
+    # All that come after the row that is there twice, it itself, and the one with another count.
+    wrong["miscounted"] = 5 + 1
+    assert verify(spark, tmp_path / "events.jsonl", tmp_path / "wrong") == Verdict(
+        events=50, rows=49, **wrong
+    )
 
 
 def test_an_output_that_is_not_there_is_an_error(spark, tmp_path):

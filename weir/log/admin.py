@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import queue
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import grpc
 
+from weir.clock import SystemClock
 from weir.errors import ConfigError, ConnectionLostError
 from weir.log.cluster import Cluster
 from weir.rpc import log_pb2, log_pb2_grpc
@@ -15,6 +17,8 @@ from weir.rpc.log_status import LogStatus, status_of
 _TIMEOUT_S = 15.0
 #: Brokers that do not listen yet are waited for, by what only looks and by what is likely to follow a start.
 _LOOK_S, _START_S = 2.0, 10.0
+#: A broker that listens is reached sooner.
+_NEXT_S = 0.1
 _Reply = TypeVar("_Reply")
 
 
@@ -149,23 +153,44 @@ def _answers(
 ) -> Iterator[_Reply]:
     """Yield the answer of one broker after the other, of those that answer.
 
+    One that cannot be reached, or stands still, holds nobody up: the next one is tried beside it a moment later.
+
     Raises:
         ConnectionLostError: there is no further one that does.
     """
-    cluster, trouble = Cluster(brokers), ""
+    cluster, clock, trouble = Cluster(brokers), SystemClock(), ""
+    untried = list(dict.fromkeys(cluster.given))
+    tried: dict[str, grpc.Future[Any]] = {}
+    reached = queue.SimpleQueue[str]()
+    until_s = clock.monotonic_s() + patience_s
+
+    def reach(address: str) -> None:
+        # Whatever it answers. To wait for the channel itself would make its end take 0.2 s.
+        stub = log_pb2_grpc.LogBrokerStub(cluster.channel(address))
+        tried[address] = stub.Metadata.future(log_pb2.MetadataRequest(), wait_for_ready=True)
+        tried[address].add_done_callback(lambda _: reached.put(address))
+
     try:
-        for address in cluster.given:
+        while untried or tried:
+            if untried:
+                reach(untried.pop(0))
             try:
-                grpc.channel_ready_future(cluster.channel(address)).result(
-                    max(_LOOK_S, patience_s / len(cluster.given))
-                )
+                address = reached.get(timeout=_NEXT_S if untried else max(until_s - clock.monotonic_s(), 0.0))
+            except queue.Empty:
+                if untried:
+                    continue
+                break
+            del tried[address]
+            try:
                 reply = ask(log_pb2_grpc.LogBrokerStub(cluster.channel(address)))
-            except grpc.FutureTimeoutError:
-                trouble = f"the log broker at {address} does not answer; start it: weir log start"
             except grpc.RpcError as error:
                 trouble = f"the log broker at {address} does not answer: {error.details()}"
             else:
                 yield reply
     finally:
+        for future in tried.values():
+            future.cancel()
         cluster.close()
+    if tried:
+        trouble = f"the log broker at {[*tried][-1]} does not answer; start it: weir log start"
     raise ConnectionLostError(trouble or "no other broker answers")

@@ -122,13 +122,15 @@ def test_rows_leave_in_the_order_of_event_time():
     assert found == [row["id"] for row in sorted(rows, key=lambda row: row["at"])]
 
 
-def test_a_late_row_is_left_out_and_counted():
+def test_a_late_row_is_left_out_and_counted_also_over_a_restart():
     def row(n, at):
         return {"k": "a", "id": n, "at": at, "v": n, "x": None}
 
     with testing.start(job(), watermarks="follow_rows") as running:
         # In one batch, and in one of its own: the same.
         running.push("t", [row(1, 1_000), row(2, 2_000), row(3, 1_500)])
+        running.checkpoint()
+        running.restart()
         running.push("t", [row(4, 1_600), row(5, 2_100)])
         result = running.finish()
     assert [row["id"] for row in result["out"].to_dicts()] == [1, 2, 5]

@@ -4,6 +4,7 @@ import polars as pl
 import pytest
 
 import weir
+from tests.effort import cases
 from tests.weir.operators.sources.test_json_decode import BAD, GOOD
 from weir.spark.readers import json_value
 from weir.spark.running import run_batch, run_stream
@@ -71,17 +72,21 @@ def test_a_batch_ends_of_which_spark_knows_that_no_row_is_left(spark, tmp_path):
     assert run_batch(spark, flow.build_local()).put_aside == {}
 
 
-@pytest.mark.parametrize("step", [lambda time: time, lambda time: time.clip(0)], ids=["sparks", "weirs"])
-@pytest.mark.parametrize("mode", ["batch", "streaming"])
+#: An expression that is Spark's, and one that runs in its tasks.
+STEPS = {"sparks": lambda time: time, "weirs": lambda time: time.clip(0)}
+WAYS = [("streaming", "sparks"), ("batch", "weirs")]
+
+
+@pytest.mark.parametrize(("mode", "step"), cases(WAYS, [*WAYS, ("streaming", "weirs"), ("batch", "sparks")]))
 def test_rows_that_a_step_puts_aside_are_told_once_however_many_sinks_are_behind_it(
-    spark, tmp_path, step, mode
+    spark, tmp_path, mode, step
 ):
     (tmp_path / "in").mkdir()
     lines = "".join(f'{{"k": 1, "at": {v * 1000}, "v": {v}}}\n' for v in range(5))
     (tmp_path / "in" / "rows.jsonl").write_text(lines)
     flow = weir.Dataflow("job")
     rows = flow.source("rows", weir.JsonLines(str(tmp_path / "in"), schema=SCHEMA), event_time="at")
-    time = step(pl.when(pl.col("v") < 2).then(None).otherwise(pl.col("at")))
+    time = STEPS[step](pl.when(pl.col("v") < 2).then(None).otherwise(pl.col("at")))
     timed = rows.assign_event_time("timed", time)
     timed.sink("first", weir.Blackhole())
     timed.filter("kept", pl.col("v") > 2).sink("second", weir.Blackhole())

@@ -31,14 +31,19 @@ def _weir(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=120, check=False)
 
 
-def _called(
-    directory: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, *arguments: str
-) -> tuple[object, str]:
-    """Exit code and errors of a command that ends before it starts anything; called in this process."""
-    monkeypatch.chdir(directory)
-    with pytest.raises(SystemExit) as ended:
-        app([*arguments], prog_name="weir")
-    return ended.value.code, capsys.readouterr().err
+@pytest.fixture
+def called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[object, str, str]]:
+    """Calls a command that starts no process; in this one: returns exit code, output and errors."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: str) -> tuple[object, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            app([*arguments], prog_name="weir")
+        return ended.value.code, *capfd.readouterr()
+
+    return call
 
 
 def _events_out(address: str) -> int:
@@ -57,14 +62,14 @@ def _wait_for(condition: Callable[[], Any], timeout_s: float = 60) -> Any:
     return found
 
 
-def test_a_file_is_planned_and_run(tmp_path: Path):
+def test_a_file_is_planned_and_run(tmp_path: Path, called: Callable[..., Any]):
     (tmp_path / "in.jsonl").write_text(
         "".join(json.dumps({"id": n, "k": "ab"[n % 2]}) + "\n" for n in range(9))
     )
     (tmp_path / "counts.sql").write_text(_TEXT)
-    planned = _weir(tmp_path, "plan", "counts.sql")
-    assert planned.returncode == 0, planned.stderr
-    assert "counts.group" in planned.stdout
+    code, planned, error = called("plan", "counts.sql")
+    assert code == 0, error
+    assert "counts.group" in planned
     ran = _weir(tmp_path, "run", "counts.sql", "--param", "parallelism=2", "--no-follow", "--http-port", "0")
     assert ran.returncode == 0, ran.stderr
     lines = [line for part in (tmp_path / "out").glob("part-*") for line in part.read_text().splitlines()]
@@ -75,21 +80,21 @@ def test_a_file_is_planned_and_run(tmp_path: Path):
     assert net == {"a": 5, "b": 4}
 
 
-def test_a_mistake_is_one_line(tmp_path: Path):
+def test_a_mistake_is_one_line(tmp_path: Path, called: Callable[..., Any]):
     (tmp_path / "counts.sql").write_text(_TEXT.replace("SELECT k, n", "SELECT k, m"))
-    told = _weir(tmp_path, "run", "counts.sql")
-    assert told.returncode == 2
-    assert told.stderr.strip() == "weir run: error: counts.sql:4:70: there is no column 'm'; there are k, n"
+    code, _, error = called("run", "counts.sql")
+    assert code == 2
+    assert error.strip() == "weir run: error: counts.sql:4:70: there is no column 'm'; there are k, n"
 
 
-def test_files_are_asked_without_a_prompt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any):
+def test_files_are_asked_without_a_prompt(tmp_path: Path, called: Callable[..., Any]):
     (tmp_path / "in.jsonl").write_text(
         "".join(json.dumps({"id": n, "k": "ab"[n % 2]}) + "\n" for n in range(9))
     )
     query = "SELECT k, COUNT(*) AS n FROM 'in.jsonl' GROUP BY k ORDER BY k"
     told = _weir(tmp_path, "sql", "-c", query, "--format", "csv")
     assert (told.returncode, told.stdout) == (0, "k,n\na,5\nb,4\n"), told.stderr
-    code, error = _called(tmp_path, monkeypatch, capsys, "sql", "-c", query.replace("COUNT", "CONT"))
+    code, _, error = called("sql", "-c", query.replace("COUNT", "CONT"))
     assert code == 2
     assert error.startswith("weir sql: error: SQL:1:11: there is no function CONT")
 

@@ -58,8 +58,6 @@ class KafkaSink(LateCommitSink):
         super().__init__()
         self._spec = spec
         self._marks: dict[str, Marks] = {}
-        #: What has clients, to be closed.
-        self._clients = contextlib.ExitStack()
         #: Of the open transaction; None: its rows are only in the log.
         self._producer: RecordProducer | None = None
         #: Names of transactions, the open one too, whose rows are only in their logs.
@@ -189,16 +187,13 @@ class KafkaSink(LateCommitSink):
                 self._place.remove(name)
 
     def close(self) -> None:
-        """Abort what is open, and release the clients; what is prepared stays until it is committed."""
+        """Abort what is open; what is prepared, and its clients, stay until it is committed."""
         self._commits.wait(_CLOSE_TIMEOUT_S)
         if self._producer is not None:
             self._producer.abort()
         if self._log is not None:
             with contextlib.suppress(OSError):
                 self._log.abandon()
-        if not self._commits.is_busy:
-            self._producer = None
-            self._clients.close()
 
     def _fence(self, slots: Mapping[str, int], groups: Iterable[str]) -> None:
         """Fence whoever writes under the ids of our group and of others that nobody else takes over.
@@ -214,7 +209,6 @@ class KafkaSink(LateCommitSink):
         #: By id: clients with which to end what subtasks that are gone have left.
         self._heirs = take_over(self._spec, self._step, ids)
         self._slots = Slots(self._spec, self._step, self._group, has_more=self._place is None)
-        self._clients.callback(self._slots.close)
         self._slots.start(self._heirs)
 
     def _send_unsent(self) -> None:
@@ -269,7 +263,6 @@ class KafkaSink(LateCommitSink):
     def _marks_of(self, group: str) -> Marks:
         if group not in self._marks:
             self._marks[group] = Marks(self._spec, self._step, group)
-            self._clients.callback(self._marks[group].close)
         return self._marks[group]
 
     def _rows_of(self, description: Json) -> list[pa.RecordBatch]:

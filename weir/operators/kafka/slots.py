@@ -136,12 +136,6 @@ class Slots:
             if slot is not None:
                 self._producers.pop(slot, None)
 
-    def close(self) -> None:
-        """Release the clients; what they have prepared stays until it is committed."""
-        with self._lock:
-            self._producers.clear()
-            self._taken.clear()
-
     def _renew(self, slot: int) -> RecordProducer:
         """Give a slot a new client: it ends what the one before it has left open, and fences it."""
         producer = RecordProducer(self._spec, self._step, f"{self._group}/{slot}")

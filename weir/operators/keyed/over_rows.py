@@ -25,7 +25,13 @@ from weir.keys import hashing as weir_keys
 from weir.operators.keyed import over_frames
 from weir.operators.keyed.over_frames import Running
 from weir.operators.keyed.row_ranks import row_ranks
-from weir.operators.keyed.state_codec import check_row_codecs, kept_snapshots, key_forms, keyed_snapshot
+from weir.operators.keyed.state_codec import (
+    check_row_codecs,
+    counted_before,
+    kept_snapshots,
+    key_forms,
+    keyed_snapshot,
+)
 from weir.operators.time_order import TimeOrder
 from weir.rows import row_watermarks
 from weir.rows.records import (
@@ -61,7 +67,7 @@ class OverOperator(Operator):
         self._names = spec.looked_at
         self._outputs = {each.output for each in spec.columns}
         self._watermark_ms = WATERMARK_MIN_MS
-        #: Dropped; metrics have it.
+        #: Dropped, also before the checkpoint that the job started from; metrics have it.
         self.late_rows = 0
         self._max_parallelism = 0
         self._codec: dict[str, Json] = {}
@@ -109,6 +115,12 @@ class OverOperator(Operator):
         schema = context.schema
         assert schema is not None
         self.check_restored(context)
+        # Older checkpoints do not say it.
+        kept = {
+            index: {"late_rows": 0, **value}
+            for index, value in kept_snapshots(context, self._spec.kind).items()
+        }
+        self.late_rows = counted_before(context, kept, "late_rows")
         self._step = context.operator_name
         self._schema = schema
         self._codec = self._codec_of(schema)
@@ -320,8 +332,8 @@ class OverOperator(Operator):
         return found
 
     def snapshot(self, checkpoint_id: int) -> Json:
-        """What the bytes of the state mean."""
-        return keyed_snapshot(self._spec.kind, self._codec)
+        """What the bytes of the state mean, and how many rows were late."""
+        return keyed_snapshot(self._spec.kind, self._codec, late_rows=self.late_rows)
 
 
 def _joined(old: pa.Array | None, new: pa.Array) -> pa.Array:

@@ -107,7 +107,8 @@ class LateRequests:
     def _deliver_awaited(self):
         try:
             self.answers.append(self.deliver())
-        except OSError as error:
+        except Exception as error:
+            # Whatever it is: nobody else hears of it in this thread, and the answer is waited for.
             self._failure = error
             raise
 

@@ -1,10 +1,9 @@
 """Sinks of their own, as subtasks open them, and what readers of committed records see of them."""
 
 import json
-import uuid
 
 import pyarrow as pa
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
 import weir
 from weir.author.operator import OperatorContext
@@ -34,13 +33,10 @@ def delivered(kafka_bootstrap, topic, timeout_s=60, key=int):
         producer.produce(topic, b"null", partition=partition)
     assert producer.flush(30) == 0
     ended, found = [], []
-    settings = {
-        "bootstrap.servers": kafka_bootstrap,
-        "group.id": uuid.uuid4().hex,
-        "auto.offset.reset": "earliest",
-    }
+    settings = {"bootstrap.servers": kafka_bootstrap, "group.id": "test", "enable.auto.commit": False}
     consumer = Consumer(settings | {"isolation.level": "read_committed"})
-    consumer.subscribe([topic])
+    # Of no group: to join one, and to leave it, takes longer than to read.
+    consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in (0, 1)])
     while len(ended) < 2:
         message = consumer.poll(timeout_s)
         assert message is not None, "a transaction is still open"

@@ -20,25 +20,22 @@ TIMEOUT_MS = 600_000
 SOON_S = 20
 
 
-def killed(kafka_bootstrap, topic, directory, steps):
-    """Run a sink in a process until it dies; returns its snapshots, by checkpoint."""
-    ended = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "tests.weir.operators.kafka.killed_sink",
-            kafka_bootstrap,
-            topic,
-            directory,
-            steps,
-        ],
-        stdout=subprocess.PIPE,
-        text=True,
-        timeout=180,
-    )
-    assert ended.returncode == -signal.SIGKILL
-    numbers = [int(step[1:]) for step in steps.split(",") if step.startswith("s")]
-    return dict(zip(numbers, map(json.loads, ended.stdout.splitlines()), strict=True))
+@pytest.fixture(scope="module")
+def killed(kafka_bootstrap):
+    """Runs a sink in a process until it dies; returns its snapshots, by checkpoint."""
+    command = [sys.executable, "-m", "tests.weir.operators.kafka.killed_sink"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as maker:
+
+        def run(topic, directory, steps):
+            print(json.dumps([kafka_bootstrap, topic, str(directory), steps]), file=maker.stdin, flush=True)
+            snapshots = []
+            while isinstance(told := json.loads(maker.stdout.readline()), dict):
+                snapshots.append(told)
+            assert told == signal.SIGKILL
+            numbers = [int(step[1:]) for step in steps.split(",") if step.startswith("s")]
+            return dict(zip(numbers, snapshots, strict=True))
+
+        yield run
 
 
 def finish(kafka_bootstrap, topic, directory, restored, again):
@@ -52,10 +49,10 @@ def finish(kafka_bootstrap, topic, directory, restored, again):
 
 @pytest.mark.parametrize("latest", [None, 1, 2, 3])
 def test_readers_go_on_after_a_kill_with_transactions_in_slots_that_the_checkpoint_has_not_seen(
-    kafka_bootstrap, topic, tmp_path, latest
+    kafka_bootstrap, killed, topic, tmp_path, latest
 ):
     # Checkpoint 3 may be complete: nobody has said so. One transaction more is open.
-    snapshots = killed(kafka_bootstrap, topic, tmp_path, "1,s1,2,s2,3,s3,4,s4,5")
+    snapshots = killed(topic, tmp_path, "1,s1,2,s2,3,s3,4,s4,5")
     restored = {} if latest is None else {0: snapshots[latest]}
     finish(kafka_bootstrap, topic, tmp_path, restored, range((latest or 0) + 1, 6))
     assert delivered(kafka_bootstrap, topic, SOON_S) == [1, 2, 3, 4, 5]
@@ -65,8 +62,8 @@ def test_readers_go_on_after_a_kill_with_transactions_in_slots_that_the_checkpoi
     "steps",
     ["1,s1", "1,s1,2", "1,s1,c1", "1,s1,c1,w", "1,s1,2,c1,s2", "1,s1,2,c1,w,s2,3", "1,s1,2,s2,3,s3,c3"],
 )
-def test_each_row_comes_once_wherever_the_process_is_killed(kafka_bootstrap, topic, tmp_path, steps):
-    snapshots = killed(kafka_bootstrap, topic, tmp_path, steps)
+def test_each_row_comes_once_wherever_the_process_is_killed(kafka_bootstrap, killed, topic, tmp_path, steps):
+    snapshots = killed(topic, tmp_path, steps)
     latest = max(snapshots)
     rest = [int(step) for step in steps.split(",") if step.isdigit() and int(step) > latest]
     finish(kafka_bootstrap, topic, tmp_path, {0: snapshots[latest]}, [*rest, 9])

@@ -6,6 +6,7 @@ Seeded; no clock, no process. Stages process what their subtasks can, rows wait 
 import math
 import random
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from weir.protocol.autoscale.autoscaler import Autoscaler
 from weir.protocol.autoscale.measures import (
@@ -51,6 +52,19 @@ class Step:
         if not self.shared:
             return self.rate
         return min(self.rate, self.shared * (1 - self.loses) ** self.parallelism / self.parallelism)
+
+
+@lru_cache
+def shares(count, parts, hot):
+    """Shares of the rows of so many subtasks that have so many key groups, of which one may be hot; 0: none."""
+    if not parts:
+        return [1 / count] * count
+    weights = [hot or 1 / parts]
+    weights += [(1 - weights[0]) / max(parts - 1, 1)] * (parts - 1)
+    found = [0.0] * count
+    for group, weight in enumerate(weights):
+        found[group % count] += weight
+    return found
 
 
 @dataclass
@@ -106,17 +120,8 @@ class Plant:
 
     def _shares(self, step):
         """Share of the rows of each subtask."""
-        count = step.parallelism
         # Partitions of which one is hot are divided as key groups are.
-        parts = step.groups or (step.partitions if step.hot else 0)
-        if not parts:
-            return [1 / count] * count
-        weights = [step.hot or 1 / parts]
-        weights += [(1 - weights[0]) / max(parts - 1, 1)] * (parts - 1)
-        shares = [0.0] * count
-        for group, weight in enumerate(weights):
-            shares[group % count] += weight
-        return shares
+        return shares(step.parallelism, step.groups or (step.partitions if step.hot else 0), step.hot)
 
     def _capacity(self, step, scale):
         """Rows a second that all subtasks can process, where each gets its share."""
