@@ -13,7 +13,7 @@ from weir.protocol.autoscale.measures import StageMeasure
 #: an overload each moment that passes leaves it fewer. Where it may lose many, the load must not move meanwhile.
 _SETTLED_SHARE = 1 / 9
 #: A stage that may lose many subtasks does so unless its load moves by more than so many standard errors.
-_ERRORS = 1.0
+_ERRORS = 2.0
 #: A stage whose load still moves, but does not rise, is left as it is for at most so many times ``scale_down_after_s``.
 _MOVING_MAX = 12
 
