@@ -38,8 +38,6 @@ _AHEAD_KEPT = 2
 _SHRUNK_KEPT = 5
 #: A stage loses no fewer than this part of its subtasks, and one at least.
 _FREED_MIN = 0.1
-#: So large a part of its subtasks it loses also if its load seems to move, but no more than by chance.
-_LARGE = 1 / 3
 #: Shares of hot keys are means of so many windows, and what a growth has brought of so many: a batch of a stage that is
 #: overloaded may take longer than a window, so that one of them has all of its rows, and the next one none.
 _HOT_WINDOWS, _RECENT_WINDOWS = 6, 3
@@ -146,8 +144,8 @@ class Autoscaler:
     def _expected(self, at_s: float, memory: StageMemory, work: float) -> float:
         """The load for which a stage grows: what rises goes on, and what comes back does so as high as before."""
         ahead_s = self.settings.look_ahead_s
-        spans_s = _MOVING_SHARE * ahead_s, _RISING_SHARE * ahead_s
-        expected = memory.history.expected(work, spans_s, ahead_s)
+        moving_s, rising_s = _MOVING_SHARE * ahead_s, _RISING_SHARE * ahead_s
+        expected = memory.history.expected(work, moving_s, rising_s, ahead_s)
         period_s = memory.period_at(at_s, _PERIOD_MAX * ahead_s)
         before = memory.history.highest(at_s, period_s) if period_s else None
         return max(expected, min(before, work * _COMES_BACK_MAX) if before else 0.0)
@@ -281,8 +279,8 @@ def _within_slots(changes: list[Change], free: int) -> tuple[list[Change], int]:
 
 
 def _is_large(before: int, after: int) -> bool:
-    """Return whether a stage that shrinks so loses many of its subtasks."""
-    return after <= (1 - _LARGE) * before
+    """Return whether a stage that shrinks so loses many of its subtasks: more than a third."""
+    return 3 * after < 2 * before
 
 
 def _percent(share: float) -> str:

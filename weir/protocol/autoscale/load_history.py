@@ -18,8 +18,8 @@ _CHANGE_MIN = 0.015
 #: A load rises or falls all the time that does so by this part of the whole, at least, from each third of the time to
 #: the next.
 _PART_MIN = 0.2
-#: Beyond chance is a difference of so many times its standard error.
-_ERRORS = 2.5
+#: A load is expected to go on that has risen or fallen by so many standard errors, and if that is young by so many.
+_ERRORS, _ERRORS_YOUNG = 2.5, 1.5
 #: The load that is expected is at most so many times the present one.
 _EXPECTED_MAX = 2.0
 
@@ -70,10 +70,11 @@ class LoadHistory:
             each.mean for each in takewhile(lambda each: each.begin_s > begin_s, reversed(self._pieces))
         )
 
-    def is_moving(self, span_s: float, *, beyond_chance: bool = False) -> bool:
+    def is_moving(self, span_s: float, *, errors: float = 0.0) -> bool:
         """Whether it has been rising or falling over so many seconds, so that soon another load will be there.
 
-        ``beyond_chance``: by more than loads differ within thirds of the time, as they do on a busy machine.
+        ``errors``: by more than so many standard errors, for loads differ within thirds of the time, too, on a busy
+        machine.
         """
         thirds = self._thirds(span_s)
         if not thirds:
@@ -81,22 +82,23 @@ class LoadHistory:
         difference = abs(_mean(thirds[-1]) - _mean(thirds[0]))
         if difference <= _CHANGE_MIN * max(_mean(thirds[0]), 1.0):
             return False
-        return not beyond_chance or difference > _ERRORS * _standard_error(thirds)
+        return difference > errors * _standard_error(thirds)
 
-    def slope(self, span_s: float) -> float:
-        """Return by how much more each second it rises, or falls, over so many seconds; 0: it does not all the time.
+    def slope(self, span_s: float, errors: float = _ERRORS) -> float:
+        """Return by how much more each second it rises, or falls, over so many seconds; 0: not all the time.
 
         A load that was another one from one moment to the next neither rises nor falls: that is over.
         """
-        if not self.is_moving(span_s, beyond_chance=True):
+        if not self.is_moving(span_s, errors=errors):
             return 0.0
         means = [_mean(each) for each in self._thirds(span_s)]
         part = (means[1] - means[0]) / (means[-1] - means[0])
         return (means[-1] - means[0]) / (span_s * 2 / 3) if _PART_MIN <= part <= 1 - _PART_MIN else 0.0
 
-    def expected(self, work: float, spans_s: Sequence[float], ahead_s: float) -> float:
-        """The load in so many seconds, if it rises over one of the spans, the first ones first; else ``work``."""
-        slope = next((found for span_s in spans_s if (found := self.slope(span_s)) > 0), 0.0)
+    def expected(self, work: float, span_s: float, young_s: float, ahead_s: float) -> float:
+        """The load in ``ahead_s`` if it rises over ``span_s``, or at least over ``young_s``; else ``work``."""
+        slope = self.slope(span_s)
+        slope = max(slope if slope > 0 else self.slope(young_s, _ERRORS_YOUNG), 0.0)
         return min(work + slope * ahead_s, work * _EXPECTED_MAX)
 
     def _thirds(self, span_s: float) -> list[list[float]]:

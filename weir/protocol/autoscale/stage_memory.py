@@ -10,8 +10,10 @@ from weir.protocol.autoscale.load_history import LoadHistory
 from weir.protocol.autoscale.measures import StageMeasure
 
 #: The highest load of late has to leave a stage as few subtasks for this part of ``scale_down_after_s``: at the end of
-#: an overload each moment that passes leaves it fewer.
+#: an overload each moment that passes leaves it fewer. Where it may lose many, the load must not move meanwhile.
 _SETTLED_SHARE = 1 / 9
+#: A stage that may lose many subtasks does so unless its load moves by more than so many standard errors.
+_ERRORS = 2.0
 #: A stage whose load still moves, but does not rise, is left as it is for at most so many times ``scale_down_after_s``.
 _MOVING_MAX = 12
 
@@ -68,9 +70,10 @@ class StageMemory:
         slope = self.history.slope(moving_s)
         if slope <= 0 and at_s - self.may_shrink_since_s >= _MOVING_MAX * down_s:
             return True
-        if slope or at_s - self._shrinks_to_since_s < _SETTLED_SHARE * down_s:
-            return False
-        return not self.history.is_moving(down_s, beyond_chance=is_large)
+        is_moving = slope != 0 or self.history.is_moving(down_s, errors=_ERRORS if is_large else 0.0)
+        if is_moving and is_large:
+            self._shrinks_to_since_s = at_s
+        return not is_moving and at_s - self._shrinks_to_since_s >= _SETTLED_SHARE * down_s
 
     def hot_share_at(self, at_s: float, stage: StageMeasure, span_s: float) -> float:
         """Take in a measurement; returns the share of the hottest key group as a mean over about so many seconds."""

@@ -111,7 +111,7 @@ def test_after_an_outage_the_mark_goes_to_another_group_whose_coordinator_answer
     for outage in (False, True, False, True, True, False):
         if outage:
             assert not producer.is_worn
-            producer._note_error(None)
+            producer._errors.note_error(None)
         producer.commit(Mark("g", "t", 1), marks)
     assert (awaited, sent) == ([1, 2, 3], [0, 1, 1, 2, 3, 3])
     # None of the groups is new to this client any more: the sink makes another.
