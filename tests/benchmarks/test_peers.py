@@ -248,7 +248,6 @@ def test_spark_and_weir_have_the_same_windows(tmp_path, monkeypatch):
         return Usage(1.0, 1.0, 1)
 
     monkeypatch.setattr(spark, "run_measured", drive_here)
-    monkeypatch.chdir(tmp_path)
     path, systems = tmp_path / "result.json", ["spark", "weir"]
     with pytest.raises(SystemExit) as ended:
         peers(json=path, only=["q7"], system=systems, format=["json"], events=0, compared_events=40_000)
