@@ -42,7 +42,8 @@ def main(
     keys = [b"%03d/%012d" % (rng.randrange(_GROUPS), number) for number in range(entries)]
     rng.shuffle(keys)
     best: dict[str, list[float]] = {}
-    for _ in range(repeat):
+    for number in range(repeat):
+        typer.echo(f"  run {number + 1} of {repeat}, about half a minute for 300,000 entries", err=True)
         with tempfile.TemporaryDirectory() as directory:
             ours = _rocksdb(Path(directory) / "rocksdb", keys)
             theirs = asyncio.run(_slatedb(slatedb, Path(directory) / "slatedb", keys))

@@ -1,6 +1,8 @@
 """Calls of the client that return late or never do not hold a task up."""
 
+import gc
 import threading
+import weakref
 
 import pytest
 
@@ -143,3 +145,15 @@ def test_a_client_that_may_have_asked_twice_has_no_further_transaction(
     producer.commit(Mark("g", "t", 1), marks)
     assert producer.is_worn == is_worn
     marks.close()
+
+
+def test_a_producer_ends_with_the_last_reference_to_it():
+    """Else its client goes on until garbage is collected: four threads, and connections."""
+    gc.disable()
+    try:
+        producer = RecordProducer(weir.KafkaSink("t", bootstrap="127.0.0.1:1"), "out", clock=ManualClock())
+        left = weakref.ref(producer)
+        del producer
+        assert left() is None
+    finally:
+        gc.enable()
