@@ -69,7 +69,9 @@ def checked_rows(rows: Rows, schema: pa.Schema, required: Sequence[str]) -> Chec
             bad.setdefault(number, f"field {name} is not UTF-8")
     numbers = np.arange(batch.num_rows)
     if not bad:
-        return CheckedRows(pa.RecordBatch.from_arrays(batch.columns, schema=schema), numbers, [], batch.num_rows)
+        return CheckedRows(
+            pa.RecordBatch.from_arrays(batch.columns, schema=schema), numbers, [], batch.num_rows
+        )
     good = np.delete(numbers, list(bad))
     texts = [(number, reason, _text(rows, batch, number)) for number, reason in sorted(bad.items())]
     kept = batch.take(pa.array(good))
