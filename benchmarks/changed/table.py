@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -31,6 +32,27 @@ class Change:
     refused: str = ""
     #: It is started with leave to drop what the job has no more.
     drops: bool = False
+
+
+#: Types of keys whose values have bytes of one kind and mean something else, by their names in messages.
+_KEY_TYPES: Mapping[str, Mapping[str, Any]] = {
+    "code": {"int64": int, "uint64": pl.UInt64, "bool": bool, "timestamp[ms]": pl.Datetime("ms")},
+    "word": {"string": str, "binary": bytes},
+}
+
+
+def _other_keys(kind: str) -> list[tuple[str, tuple[str, Any], tuple[str, Any]]]:
+    """A column, its type before, and its type after, each with its name."""
+    return [
+        (column, then, now)
+        for column, types in _KEY_TYPES.items()
+        for then in types.items()
+        for now in types.items()
+        # One type is the integers that the others are taken for.
+        if then[0] != now[0] and (column == "word" or "int64" in (then[0], now[0]))
+        # Rows that are kept have all their types.
+        if kind not in _ROWS_KEPT or now[0] == "bool"
+    ]
 
 
 def _common(kind: str) -> list[Change]:
@@ -72,7 +94,17 @@ def _common(kind: str) -> list[Change]:
         Change("key with a column less", pair, {}, BY),
         Change("key in another order", pair, {"key": ("word", "k")}, BY),
         Change("key widened", is_32, is_64, typed),
-        Change("key narrowed", is_64, is_32, typed),
+        Change("key narrowed", is_64, is_32, "int64.*int32"),
+        *(
+            Change(
+                f"key {then} to {now}",
+                {"key": (column,), "types": {column: before}},
+                {"key": (column,), "types": {column: after}},
+                # Both forms are named.
+                f"{re.escape(then)}.*{re.escape(now)}",
+            )
+            for column, (then, before), (now, after) in _other_keys(kind)
+        ),
         Change("key renamed", {}, {**user, "keys_from": {"user": "k"}}),
         Change("a key of two renamed", pair, {**pair, **user, "keys_from": {"user": "k"}}),
         Change("key renamed without a word", {}, user, BY),
