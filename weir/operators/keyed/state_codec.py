@@ -26,7 +26,7 @@ from weir.specs import KeyedAggregateSpec
 from weir.specs.aggregate_functions import stored_function, stored_number
 from weir.specs.arrow_form import arrow_form
 from weir.state.tables.cells.accumulators import FORMAT_VERSION
-from weir.state.types import describe, INTEGERS, integer_reads, key_reads, reads
+from weir.state.types import INTEGERS, describe, integer_reads, key_reads, reads
 
 _VERSION = 1
 _WINDOWS_KEEP = "windows with an aggregate of texts, or a function of rows, keep rows, others keep numbers; "
@@ -317,7 +317,7 @@ def _fits_key_form(stored: str | None, needed: str | None) -> bool:
 
 
 def key_form(schema: pa.Schema | None, name: str) -> str | None:
-    """The form of a key column: its type; texts, and bytes of any length, have one whatever Arrow's layout of them is."""
+    """The form of a key column: its type; texts have one in each of Arrow's layouts, and so have bytes."""
     if schema is None or name not in schema.names:
         return None
     dtype = schema.field(name).type
