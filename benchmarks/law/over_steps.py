@@ -145,7 +145,8 @@ def _step(
     name: str, order: str, by: Callable[[Seen], Any], columns: Sequence[tuple[str, Told]], **more: Any
 ) -> Step:
     build = _over(order, [text for text, _ in columns])
-    return Step(name, build, _by_key(by, [told for _, told in columns]), several="order", **more)
+    more = {"several": "order", **more}
+    return Step(name, build, _by_key(by, [told for _, told in columns]), **more)
 
 
 _MORE = "at, to DESC, v"
@@ -165,7 +166,8 @@ _WINDOWED = _by_key(
 STEPS = (
     _step("over: all by time", "at", _by_time, _ALL, own_times=True),
     _step("over: rows by time", "at", _by_time, _BY_ROWS, own_times=True),
-    _step("over: ranges", "at", _by_time, _RANGES),
+    # Rows of one time say the same, whichever came first.
+    _step("over: ranges", "at", _by_time, _RANGES, several="rows"),
     _step("over: running values", _MORE, _by_more, _RUNNING),
     _step("over: lags and rows by more columns", _MORE, _by_more, (*_LAGS, *_BY_ROWS)),
     Step("over: of so many subtasks", _by_spec, _by_key(_by_more, _SPEC), several="order"),
