@@ -7,10 +7,12 @@ from typing import Any
 from benchmarks.command_line import Report
 from benchmarks.law import (
     chain_steps,
+    changelog_steps,
     join_steps,
     kept_steps,
     keyed_steps,
     order_steps,
+    over_steps,
     random_chains,
     retained_steps,
     session_steps,
@@ -41,6 +43,8 @@ LAW = (
     *retained_steps.SURE,
     *chain_steps.SURE,
     *order_steps.SURE,
+    *over_steps.SURE,
+    *changelog_steps.SURE,
     *value_steps.STEPS,
 )
 

@@ -8,6 +8,8 @@ from typing import Any
 import weir
 from benchmarks.changed.processes import process_class
 from benchmarks.changed.rows import CONDITIONS, SCHEMA, call
+from weir.plan.step_names import renamed_step
+from weir.specs.over import OverColumn, OverSpec
 
 #: What a job is made of; see ``DEFAULTS``.
 Settings = Mapping[str, Any]
@@ -49,6 +51,11 @@ DEFAULTS: Mapping[str, Settings] = {
     "join": {**COMMON, "within": ("-20ms", "20ms"), "how": "inner", "swapped": False},
     "top": {**COMMON, "by": "num", "rows": 2, "ascending": False, "rank": None},
     "deduplicate": {**COMMON, "within": None},
+    "over": {
+        **COMMON,
+        "order": (),
+        "over": {"before": ("lag", "num", "rows", 2), "so_far": ("sum", "num", "range", None)},
+    },
     "process": {**COMMON, "states": {"total": weir.ValueState(int, 0)}},
 }
 
@@ -78,6 +85,10 @@ def build(kind: str, settings: Settings) -> weir.Dataflow:
     elif kind == "top":
         order = {key: settings[key] for key in ("by", "rows", "ascending", "rank")}
         made = keyed.top(step, **order, **more)
+    elif kind == "over":
+        columns = tuple(OverColumn(name, *each) for name, each in settings["over"].items())
+        spec = OverSpec(keyed.key_columns, columns, settings["order"])
+        made = keyed.keyed_step(renamed_step(step, settings["renamed_from"]), spec, settings["parallelism"])
     elif kind == "deduplicate":
         made = keyed.deduplicate(step, within=settings["within"], **more)
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -54,6 +55,17 @@ def value(rows: Sequence[Row], function: str, column: str = "", condition: str =
     if function in ("count_distinct", "approx_distinct"):
         return len(set(values))
     return _FOLDS[function](values) if values else None
+
+
+def typed(value: Any, dtype: Any) -> Any:
+    """A value of :func:`rows_of` as one of another type that its column is declared with."""
+    if dtype is bool:
+        return value % 2 > 0
+    if dtype is bytes:
+        return value.encode()
+    if dtype == pl.Datetime("ms"):
+        return dt.datetime(1970, 1, 1) + dt.timedelta(milliseconds=value)
+    return value
 
 
 def rows_of(seed: int, count: int, *, first_ms: int = 0, keys: int = 5) -> list[Row]:

@@ -271,6 +271,33 @@ def _processed(run: Run) -> list[Row]:
     return told
 
 
+def _over(run: Run) -> list[Row]:
+    """Rows before the savepoint that wait for the watermark are told after it, too. No two have one time."""
+    told = []
+    for old, new in run.by_key().values():
+        rows = [*old, *new]
+        told += [
+            {
+                **_shown(run, row),
+                **{name: _before(rows[: at + 1], *each) for name, each in run.new["over"].items()},
+            }
+            for at, row in enumerate(rows)
+            if row["at"] >= run.cut_ms
+        ]
+    return told
+
+
+def _before(rows: Sequence[Row], function: str, column: str | None, frame: str, preceding: int | None) -> Any:
+    """A value over the rows up to the last one."""
+    if function == "lag":
+        return rows[-1 - (preceding or 0)][str(column)] if len(rows) > (preceding or 0) else None
+    if preceding is not None and frame == "rows":
+        rows = rows[-1 - preceding :]
+    elif preceding is not None:
+        rows = [row for row in rows if row["at"] >= rows[-1]["at"] - preceding]
+    return value(rows, function, column or "")
+
+
 _TOLD: Mapping[str, Callable[[Run], list[Row]]] = {
     "running": _running,
     "window": _windowed,
@@ -278,4 +305,5 @@ _TOLD: Mapping[str, Callable[[Run], list[Row]]] = {
     "top": _top,
     "deduplicate": _deduplicated,
     "process": _processed,
+    "over": _over,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ import weir
 from benchmarks.changed.jobs import Settings
 from benchmarks.changed.processes import Must, Small, Wide
 from benchmarks.changed.rows import SCHEMA
+from weir.specs.row_order import OrderColumn
 
 #: Every column is kept by joins and the like, so one more is refused there.
 _ROWS_KEPT = ("join", "top")
@@ -33,11 +35,36 @@ class Change:
     drops: bool = False
 
 
+#: Types of keys whose values have bytes of one kind and mean something else, by their names in messages.
+_KEY_TYPES: Mapping[str, Mapping[str, Any]] = {
+    "code": {"int64": int, "uint64": pl.UInt64, "bool": bool, "timestamp[ms]": pl.Datetime("ms")},
+    "word": {"string": str, "binary": bytes},
+}
+
+
+def _other_keys(kind: str) -> list[tuple[str, tuple[str, Any], tuple[str, Any]]]:
+    """A column, its type before, and its type after, each with its name."""
+    return [
+        (column, then, now)
+        for column, types in _KEY_TYPES.items()
+        for then in types.items()
+        for now in types.items()
+        # One type is the integers that the others are taken for.
+        if then[0] != now[0] and (column == "word" or "int64" in (then[0], now[0]))
+        # Rows that are kept have all their types.
+        if kind not in (*_ROWS_KEPT, "over") or now[0] == "bool"
+    ]
+
+
 def _common(kind: str) -> list[Change]:
     """What may happen to every step."""
     kept = "columns|rows of" if kind in _ROWS_KEPT else ""
+    # Rows that wait may have columns too many, in any order, and none of another type.
+    waiting = "rows are of types" if kind == "over" else kept
     # Key columns are among the columns of rows that are kept, with their types.
-    typed = "keys|rows" if kind in _ROWS_KEPT else ""
+    typed = "keys|rows" if kind in (*_ROWS_KEPT, "over") else ""
+    # SQL, which makes these steps, has no such renaming.
+    renamed = "rows are of types" if kind == "over" else ""
     pair, code = {"key": ("k", "word")}, {"key": ("code",)}
     user = {"names": {"k": "user"}}
     is_32, is_64 = {**code, "types": {"code": pl.Int32}}, {**code, "types": {"code": int}}
@@ -54,11 +81,11 @@ def _common(kind: str) -> list[Change]:
         Change("other key groups", {}, {"groups": 32}, "16 key groups"),
         Change("source renamed", {}, {"source": "input", "source_from": "events"}),
         Change("source renamed without a word", {}, {"source": "input"}, "--allow-dropped-state"),
-        Change("column added", {}, {"columns": (*COLUMNS, "more")}, kept),
+        Change("column added", {}, {"columns": (*COLUMNS, "more")}, waiting),
         Change("column removed", {}, {"columns": tuple(n for n in COLUMNS if n != "x")}, kept),
         Change("columns in another order", {}, {"columns": COLUMNS[::-1]}, kept),
-        Change("column widened", {"types": {"code": pl.Int32}}, {}, kept),
-        Change("column narrowed", {}, {"types": {"code": pl.Int32}}, kept),
+        Change("column widened", {"types": {"code": pl.Int32}}, {}, waiting),
+        Change("column narrowed", {}, {"types": {"code": pl.Int32}}, waiting),
         Change("condition before it", {}, {"where": "bad"}),
         Change("condition before it dropped", {"where": "bad"}, {}),
         Change("another condition before it", {"where": "bad"}, {"where": "in"}),
@@ -72,9 +99,19 @@ def _common(kind: str) -> list[Change]:
         Change("key with a column less", pair, {}, BY),
         Change("key in another order", pair, {"key": ("word", "k")}, BY),
         Change("key widened", is_32, is_64, typed),
-        Change("key narrowed", is_64, is_32, typed),
-        Change("key renamed", {}, {**user, "keys_from": {"user": "k"}}),
-        Change("a key of two renamed", pair, {**pair, **user, "keys_from": {"user": "k"}}),
+        Change("key narrowed", is_64, is_32, "int64.*int32"),
+        *(
+            Change(
+                f"key {then} to {now}",
+                {"key": (column,), "types": {column: before}},
+                {"key": (column,), "types": {column: after}},
+                # Both forms are named.
+                f"{re.escape(then)}.*{re.escape(now)}",
+            )
+            for column, (then, before), (now, after) in _other_keys(kind)
+        ),
+        Change("key renamed", {}, {**user, "keys_from": {"user": "k"}}, renamed),
+        Change("a key of two renamed", pair, {**pair, **user, "keys_from": {"user": "k"}}, renamed),
         Change("key renamed without a word", {}, user, BY),
         Change("step added", {}, {"beside": ("count",)}),
         Change("step removed", {"beside": ("count",)}, {}, "--allow-dropped-state"),
@@ -289,6 +326,36 @@ def _deduplications() -> list[Change]:
     ]
 
 
+_LAG, _TOTAL = ("lag", "num", "rows", 2), ("sum", "code", "range", None)
+_THREE, _RECENT = ("sum", "num", "rows", 2), ("max", "x", "range", 20)
+
+
+def _overs() -> list[Change]:
+    def change(name: str, before: Mapping[str, Any], after: Mapping[str, Any], *more: Any) -> Change:
+        return Change(name, {"over": before}, {"over": after}, *more)
+
+    all_ = {"a": _LAG, "b": _TOTAL, "c": _THREE, "d": _RECENT}
+    order = {"order": (OrderColumn("num", ascending=True),)}
+    return [
+        change("all", all_, all_),
+        change("added", {"a": _LAG}, {"a": _LAG, "b": _TOTAL}, "columns"),
+        change("removed", {"a": _LAG, "b": _TOTAL}, {"b": _TOTAL}, "columns"),
+        change("order", {"a": _LAG, "c": _THREE}, {"c": _THREE, "a": _LAG}, "columns"),
+        change("renamed", {"a": _LAG}, {"b": _LAG}, "columns"),
+        change("longer frame", {"d": _RECENT}, {"d": ("max", "x", "range", 30)}, "columns"),
+        change("shorter frame", {"d": _RECENT}, {"d": ("max", "x", "range", 10)}, "columns"),
+        change("more rows", {"c": _THREE}, {"c": ("sum", "num", "rows", 5)}, "columns"),
+        change("other frame", {"d": _RECENT}, {"d": ("max", "x", "rows", 20)}, "columns"),
+        change("rows to range", {"b": _TOTAL}, {"b": ("sum", "code", "rows", None)}, "columns"),
+        change("other function", {"c": _THREE}, {"c": ("min", "num", "rows", 2)}, "columns"),
+        change("other column", {"c": _THREE}, {"c": ("sum", "code", "rows", 2)}, "columns"),
+        Change("more to order by", {}, order, "order"),
+        Change("less to order by", order, {}, "order"),
+        Change("all, more subtasks", {"over": all_}, {"over": all_, "parallelism": 3}),
+        Change("all, renamed", {"over": all_}, {"over": all_, "step": "now", "renamed_from": "step"}),
+    ]
+
+
 def _of_states(name: str, before: Mapping[str, Any], after: Mapping[str, Any], *more: Any) -> Change:
     return Change(name, {"states": before}, {"states": after}, *more)
 
@@ -388,5 +455,6 @@ CHANGES: Mapping[str, list[Change]] = {
     "join": [*_common("join"), *_joins()],
     "top": [*_common("top"), *_tops()],
     "deduplicate": [*_common("deduplicate"), *_deduplications()],
+    "over": [*_common("over"), *_overs()],
     "process": [*_common("process"), *_states(), *_lifetimes()],
 }

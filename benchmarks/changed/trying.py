@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from benchmarks.changed.jobs import DEFAULTS, SOURCES, Settings, build
-from benchmarks.changed.rows import Row, rows_of
+from benchmarks.changed.rows import Row, rows_of, typed
 from benchmarks.changed.scratch import Run, Told, counted, told_from_scratch, top_before
 from weir import testing
 from weir.checkpoints.checkpoint_store import CheckpointStore
@@ -145,7 +145,10 @@ def _given(settings: Settings, rows: dict[str, list[Row]]) -> dict[str, list[Row
     """By what the sources are called in the job: the columns that they have."""
     names = {"events": settings["source"]}
     return {
-        names.get(source, source): [{name: row.get(name) for name in settings["columns"]} for row in given]
+        names.get(source, source): [
+            {name: typed(row.get(name), settings["types"].get(name)) for name in settings["columns"]}
+            for row in given
+        ]
         for source, given in rows.items()
     }
 

@@ -28,6 +28,7 @@ from weir.operators.keyed.row_ranks import row_ranks
 from weir.operators.keyed.state_codec import (
     check_row_codecs,
     counted_before,
+    fits_key_forms,
     kept_snapshots,
     key_forms,
     keyed_snapshot,
@@ -102,7 +103,9 @@ class OverOperator(Operator):
             # Older checkpoints do not say of which types keys and rows that wait are.
             stored: Mapping[str, Json] = codec.get("types", types)
             had = {name: stored.get(name) for name in types}
-            told = {"key_forms": needed["key_forms"], **codec, "types": had}
+            told = {**codec, "types": had}
+            if fits_key_forms(codec.get("key_forms", []), key_forms(context.schema, self._spec.key_columns)):
+                told["key_forms"] = needed["key_forms"]
             kept[index] = {**value, "codec": told}
         check_row_codecs(replace(context, restored=kept), self._spec.kind, needed)
 

@@ -3,7 +3,7 @@
 The snapshot of a keyed operator holds its *codec*; a start from a checkpoint compares it with what the job needs now::
 
     {"kind": "keyed_aggregate", "version": 1, "distinct_keys": 3,
-     "codec": {"values": 1, "keys": [["server", "bytes"]], "aggregates": [["sum", "amount", "int64"]]}}
+     "codec": {"values": 1, "keys": [["server", "string"]], "aggregates": [["sum", "amount", "int64"]]}}
     {"kind": "keyed_process", "version": 1,
      "codec": {"keys": ["server"], "states": {"total": {"kind": "value", "type": "int64"}}}}
 
@@ -26,7 +26,7 @@ from weir.specs import KeyedAggregateSpec
 from weir.specs.aggregate_functions import stored_function, stored_number
 from weir.specs.arrow_form import arrow_form
 from weir.state.tables.cells.accumulators import FORMAT_VERSION
-from weir.state.types import describe, key_reads, reads
+from weir.state.types import INTEGERS, describe, integer_reads, key_reads, reads
 
 _VERSION = 1
 _WINDOWS_KEEP = "windows with an aggregate of texts, or a function of rows, keep rows, others keep numbers; "
@@ -151,7 +151,7 @@ def check_aggregate_codecs(step: str, stored: Collection[AggregateCodec], needed
         StateMismatchError: not all of it; the message says what is stored and what the job needs.
     """
     for codec in stored:
-        same = codec.values == needed.values and _fits(codec.keys, needed.keys)
+        same = codec.values == needed.values and fits_keys(codec.keys, needed.keys)
         if not (same and fits_aggregates(codec.aggregates, needed.aggregates)):
             raise StateMismatchError(
                 f"step {step!r}: the checkpoint's state is {codec}; the job now needs {needed}; "
@@ -166,7 +166,7 @@ def check_key_columns(step: str, stored: Mapping[str, Any], needed: Mapping[str,
         StateMismatchError: it is not.
     """
     before, now = stored.get("key_forms", []), needed["key_forms"]
-    if stored["keys"] == needed["keys"] and not _same_forms(before, now):
+    if stored["keys"] == needed["keys"] and not fits_key_forms(before, now):
         raise StateMismatchError(
             f"step {step!r}: in the checkpoint {', '.join(stored['keys'])} are of the form "
             f"{', '.join(map(str, before))}, in the job of the form {', '.join(map(str, now))}; {_MEND}"
@@ -270,11 +270,10 @@ def _state_text(state: Mapping[str, Any]) -> str:
     return f"a {state['kind']} of {describe(state['type'])}"
 
 
-def _fits(stored: tuple[tuple[str | None, ...], ...], needed: tuple[tuple[str | None, ...], ...]) -> bool:
-    """Equal, where a type that is not known yet (the last item) equals any."""
-    if [item[:-1] for item in stored] != [item[:-1] for item in needed]:
-        return False
-    return all(None in (a[-1], b[-1]) or a[-1] == b[-1] for a, b in zip(stored, needed, strict=True))
+def fits_keys(stored: Sequence[Sequence[str | None]], needed: Sequence[Sequence[str | None]]) -> bool:
+    """Return whether stored keys are keys of the job: pairs of a column's name and its form."""
+    same_names = [name for name, _ in stored] == [name for name, _ in needed]
+    return same_names and fits_key_forms([form for _, form in stored], [form for _, form in needed])
 
 
 def fits_aggregates(stored: Sequence[Sequence[str | None]], needed: Sequence[Sequence[str | None]]) -> bool:
@@ -293,19 +292,41 @@ def key_forms(schema: pa.Schema | None, names: Sequence[str]) -> list[str | None
     return [key_form(schema, name) for name in names]
 
 
-def _same_forms(stored: Sequence[str | None], needed: Sequence[str | None]) -> bool:
-    """Older checkpoints have none."""
-    return all(None in pair or pair[0] == pair[1] for pair in zip(stored, needed, strict=False))
+def fits_key_forms(stored: Sequence[str | None], needed: Sequence[str | None]) -> bool:
+    """Return whether each key column's stored values are values of its type in the job, under the same key bytes.
+
+    The bytes alone do not tell it: those of true are those of 1, and those of a text are its UTF-8. Where a form is
+    None, the type was not known. Older checkpoints have no forms, or those of ``_FORMS_OF_BEFORE``.
+    """
+    return all(_fits_key_form(*pair) for pair in zip(stored, needed, strict=False))
+
+
+#: What checkpoints of before say of all types with bytes of one kind.
+_FORMS_OF_BEFORE = {
+    "integer": frozenset({*INTEGERS, "bool"}),
+    "bytes": frozenset({"string", "binary"}),
+}
+
+
+def _fits_key_form(stored: str | None, needed: str | None) -> bool:
+    if stored is None or needed is None or stored == needed:
+        return True
+    if stored == "bytes" and needed.startswith("fixed_size_binary"):
+        return True
+    return needed in _FORMS_OF_BEFORE.get(stored, ()) or integer_reads(stored, needed)
 
 
 def key_form(schema: pa.Schema | None, name: str) -> str | None:
-    """Types whose equal values have equal key bytes have one form (``weir.keys.encoding``)."""
+    """The form of a key column: its type; texts have one in each of Arrow's layouts, and so have bytes."""
     if schema is None or name not in schema.names:
         return None
-    data_type = schema.field(name).type
-    if pa.types.is_integer(data_type) or pa.types.is_boolean(data_type):
-        return "integer"
-    return arrow_form(data_type) if pa.types.is_temporal(data_type) else "bytes"
+    dtype = schema.field(name).type
+    if pa.types.is_dictionary(dtype):
+        dtype = dtype.value_type
+    if pa.types.is_string(dtype) or pa.types.is_large_string(dtype) or pa.types.is_string_view(dtype):
+        return "string"
+    is_bytes = pa.types.is_binary(dtype) or pa.types.is_large_binary(dtype) or pa.types.is_binary_view(dtype)
+    return "binary" if is_bytes else arrow_form(dtype)
 
 
 def kept_type(dtype: pa.DataType) -> str:

@@ -17,17 +17,19 @@ Struct, dataclass       array of the fields, in order
 """
 
 from weir.state.types.declared import value_type
-from weir.state.types.forms import Form, describe, key_reads, reads
+from weir.state.types.forms import INTEGERS, Form, describe, integer_reads, key_reads, reads
 from weir.state.types.map_keys import MapKeyType
 from weir.state.types.value_types import STAMP_BYTES, STAMPED, ValueType, listed
 
 __all__ = [
+    "INTEGERS",
     "STAMPED",
     "STAMP_BYTES",
     "Form",
     "MapKeyType",
     "ValueType",
     "describe",
+    "integer_reads",
     "key_reads",
     "listed",
     "reads",

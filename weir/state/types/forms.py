@@ -20,7 +20,8 @@ def describe(form: Form) -> str:
     return f"{kind}<{describe(inner)}>"
 
 
-_WIDTHS = {
+#: Bits of integers, by name.
+INTEGERS = {
     "int8": 8,
     "int16": 16,
     "int32": 32,
@@ -53,10 +54,15 @@ def reads(stored: Form, needed: Form) -> bool:
         return "nullable" in needed and reads(stored, needed["nullable"])
     if stored == "float32" and needed == "float64":
         return True
-    if stored in _WIDTHS and needed in _WIDTHS:
-        grows = _WIDTHS[needed] > _WIDTHS[stored]
-        return grows and (not needed.startswith("u") or stored.startswith("u"))
-    return False
+    return isinstance(stored, str) and integer_reads(stored, needed)
+
+
+def integer_reads(stored: str, needed: str) -> bool:
+    """Return whether both are integers, and all values of the stored type are values of the needed one, a wider one."""
+    if stored not in INTEGERS or needed not in INTEGERS:
+        return False
+    grows = INTEGERS[needed] > INTEGERS[stored]
+    return grows and (not needed.startswith("u") or stored.startswith("u"))
 
 
 def key_reads(stored: Form, needed: Form) -> bool:
