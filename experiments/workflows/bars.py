@@ -185,10 +185,11 @@ def _top(options: BarOptions, say: Say) -> dict[str, Any]:
     launch = replace(options.launch)
     with tempfile.TemporaryDirectory() as place, _trial(place, options, say) as trial:
         say(f"as fast as possible: {launch.commands:,} commands")
-        began_s = time.monotonic()
+        began_s = time.time()
         sent = trial.launch(launch)
         sums = trial.wait_for(lambda sums: sums["messages_processed"] >= launch.commands)
-        took_s = time.monotonic() - began_s
+        # By the engine's clock, which is this one: it is asked now and then only.
+        took_s = sums["latest_command_ms"] / 1000 - began_s
         return {
             "commands_per_second": round(launch.commands / took_s),
             "sent_per_second": round(sent.commands_per_second),

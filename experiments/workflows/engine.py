@@ -93,6 +93,7 @@ class Engine(weir.KeyedProcess):
     def took(self, now_ms: int, sent_ms: int, tally: Tally) -> None:
         """Note for how long commands waited and none was taken, before the one that was sent then."""
         tally.highest("pause_ms_max", now_ms - max(self._served_ms, sent_ms))
+        tally.highest("latest_command_ms", now_ms)
         self._served_ms = now_ms
 
     def due_after(self, now_ms: int, before_ms: int) -> int:

@@ -91,7 +91,9 @@ def build(
         alarms.sink("nothing", weir.Blackhole())
         counts.append(alarms.side_output(COUNTS))
     elif timers == "sweep":
-        every = partial(Sweep, SweepSettings(every_ms=sweep_every_ms, window_ms=window_ms))
+        every = partial(
+            Sweep, SweepSettings(sweep_every_ms, timer_delay_ms=timer_delay_ms, window_ms=window_ms)
+        )
         counts.append(engine.key_by("subtask").process(SWEEP, every, ROW, parallelism=parallelism))
     else:
         engine.sink("nothing", weir.Blackhole())

@@ -25,9 +25,9 @@ from experiments.workflows.windows import Tally
 _SLICE, _SLICE_MIN, _SLICE_MAX = 500, 200, 20_000
 #: A slice is at most so many times as long as the one before.
 _GROWTH_MAX = 2.0
-#: What a slice deletes is written after it, which takes about as long again; then as long is for rows, which need the
-#: GIL on their way to this step.
-_WRITTEN_FACTOR, _REST_FACTOR = 2.0, 2.0
+#: What a slice deletes is written after it, which takes half as long again; then so many times as long as the slice is
+#: for rows, which need the GIL on their way to this step.
+_WRITTEN_FACTOR, _REST_FACTOR = 1.5, 2.0
 #: Slices since the last rows that are remembered.
 _SLICES_KEPT = 1_000
 #: As large as the payload of a timer there.
@@ -43,12 +43,14 @@ class SweepSettings:
     Attributes:
         every_ms: from one sweep to the next.
         slice_ms: how long a slice takes of the processor; what it deletes is written after that, so rows wait about
-            twice as long.
+            half as long again.
+        timer_delay_ms: of the engine, from the start of a task to its timer.
         window_ms: length of the windows of metrics.
     """
 
     every_ms: int = 40_000
-    slice_ms: float = 4.0
+    slice_ms: float = 3.0
+    timer_delay_ms: int = 10_000
     window_ms: int = 30_000
 
 
@@ -71,6 +73,8 @@ class Sweep(weir.KeyedProcess):
         self._count = _SLICE
         #: By the clock, when slices since the last rows began and ended.
         self._slices: deque[tuple[float, float]] = deque(maxlen=_SLICES_KEPT)
+        #: Of the window of the latest rows, if that was not told yet: what their way took.
+        self._ways: Tally | None = None
 
     @override
     def process_batch(self, batch: pa.RecordBatch, context: weir.KeyContext) -> Iterator[Any]:
@@ -85,15 +89,17 @@ class Sweep(weir.KeyedProcess):
                 self.place_ms.value = earliest_ms
             if not self.next_ms.value:
                 self._arrange(now_ms + self._settings.every_ms, context)
-        # When the rows were made, which is when they began to wait for a slice.
-        first_ms = int(batch["_ingest_time_us"].to_numpy().min()) // 1000
-        held_ms = sum(max(0.0, end_ms - max(begin_ms, first_ms)) for begin_ms, end_ms in self._slices)
+        tally = Tally(batch["subtask"][0].as_py(), now_ms, self._settings.window_ms)
+        if self._ways is not None and self._ways.row["window_ms"] != tally.row["window_ms"]:
+            yield self._ways.batch(now_ms, now_ms * 1000)
+            self._ways = None
+        tally = self._ways = self._ways or tally
+        tally.highest("sweep_row_age_ms_max", now_ms - int(batch["_ingest_time_us"].to_numpy().min()) // 1000)
+        # When the engine made the rows, which is when they began to wait for this step.
+        made_ms = earliest_ms - self._settings.timer_delay_ms
+        held_ms = sum(max(0.0, end_ms - max(begin_ms, made_ms)) for begin_ms, end_ms in self._slices)
         self._slices.clear()
-        if held_ms > 0:
-            tally = Tally(batch["subtask"][0].as_py(), now_ms, self._settings.window_ms)
-            tally.highest("sweep_row_wait_ms_max", now_ms - first_ms)
-            tally.highest("sweep_held_ms_max", math.ceil(min(held_ms, now_ms - first_ms)))
-            yield tally.batch(now_ms, now_ms * 1000)
+        tally.highest("sweep_held_ms_max", max(0, math.ceil(min(held_ms, now_ms - made_ms))))
 
     @override
     def on_timer(self, key: tuple[Any, ...], time_ms: int, context: weir.KeyContext) -> Iterator[Any]:
@@ -117,6 +123,7 @@ class Sweep(weir.KeyedProcess):
             self._arrange(now_ms + math.ceil((1 + _REST_FACTOR) * took_ms), context)
         else:
             self.place_ms.value, self.until_ms.value = until_ms + 1, 0
+            tally.highest("sweep_took_ms_max", now_ms + math.ceil(took_ms) - until_ms)
             self._arrange(max(now_ms + 1, until_ms + self._settings.every_ms), context)
         # By the clock a slice takes longer where others have the GIL or the processor. More of them would not help.
         self._adapt(len(due), (time.thread_time() - began_cpu_s) * 1000)

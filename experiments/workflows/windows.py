@@ -44,9 +44,11 @@ MAXIMA = (
     "task_complete_latency_ms_max",
     "timer_delay_ms_max",
     "pause_ms_max",
+    "latest_command_ms",
+    "sweep_took_ms_max",
     "sweep_slice_ms_max",
     "sweep_held_ms_max",
-    "sweep_row_wait_ms_max",
+    "sweep_row_age_ms_max",
 )
 FIELDS = SUMS + MAXIMA
 #: Rows of sums, as the steps yield them.

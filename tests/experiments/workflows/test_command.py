@@ -6,6 +6,7 @@ import pytest
 from experiments.workflows.grown import bounded_settings
 from experiments.workflows.metrics import table, total
 from experiments.workflows.series import size_bytes
+from experiments.workflows.sweep_trial import waits
 from experiments.workflows.windows import FIELDS, Tally, latency_ms_at_most, merged
 from weir.errors import ConfigError
 
@@ -95,3 +96,27 @@ def test_sizes(text, size):
 def test_a_size_that_is_none():
     with pytest.raises(ConfigError):
         size_bytes("1.5G")
+
+
+def test_what_a_sweep_made_rows_wait_is_told_beside_the_time_before():
+    def window(at, age_ms, slices=0, held_ms=0):
+        counts = {"sweep_slices": slices, "sweep_row_age_ms_max": age_ms, "sweep_held_ms_max": held_ms}
+        return {"window_start_ms": at * 1000} | counts
+
+    windows = [
+        window(0, 900),
+        window(1, 30),
+        window(2, 25),
+        window(3, 40, 5, 8),
+        window(4, 10),
+        window(5, 700),
+    ]
+    assert waits(windows[::-1]) == {
+        "sweep_row_wait_ms_max": 10,
+        "row_age_ms_max": 40,
+        "row_age_before_ms_max": 30,
+    }
+    windows[3] |= {"sweep_held_ms_max": 12}
+    assert waits(windows)["sweep_row_wait_ms_max"] == 12
+    assert waits(windows[2:])["sweep_row_wait_ms_max"] is None, "there is not as much before it"
+    assert waits(windows[:3])["sweep_row_wait_ms_max"] is None, "nothing was swept"

@@ -19,7 +19,7 @@ KINDS = ("StartWf", "StartTask", "CompleteTask")
 #: Of the window that asks for all windows.
 ASKED = -1
 #: What depends on when timers are looked at, and on how commands are cut into batches.
-INEXACT = {"pause_ms_max", "timers_fired", "timer_delay_ms", "timer_delay_ms_max"}
+INEXACT = {"pause_ms_max", "latest_command_ms", "timers_fired", "timer_delay_ms", "timer_delay_ms_max"}
 EXACT = sorted(name for name in set(FIELDS) - INEXACT if not name.startswith("sweep"))
 #: After so long a wait all timers have fired.
 LONG_MS = 100_000

@@ -78,6 +78,13 @@ INTEGERS = st.integers(-(2**63), 2**63 - 1)
 def test_keys_of_maps_keep_their_order(keys):
     kind = MapKeyType((str, int, bytes))
     assert [kind.decode(data) for data in sorted(map(kind.encode, keys))] == sorted(keys)
+    for parts in ((str, int, bytes), (int, str, int, bool), (bytes, int), (int, bool), (bool, str)):
+        some = MapKeyType(parts)
+        rows = [
+            tuple({str: text, int: number, bytes: data, bool: number > 0}[part] for part in parts)
+            for text, number, data in keys * 16
+        ]
+        assert some.decode_many(list(map(some.encode, rows))) == rows
     whole = MapKeyType(int)
     numbers = [number for _, number, _ in keys]
     assert [whole.decode(data) for data in sorted(map(whole.encode, numbers))] == sorted(numbers)

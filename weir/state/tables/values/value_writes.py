@@ -107,12 +107,23 @@ class ValueWrites:
         """Note keys as absent, which is to be written; with the lock."""
         buckets = self._buckets
         if buckets.owner_of is not None:
-            buckets.store_owned(((key, None) for key in keys), self.note_change)
+            if len(keys) < _GROUP_MIN or not self._delete_together(dict.fromkeys(keys)):
+                buckets.store_owned(((key, None) for key in keys), self.note_change)
             return
         for key in keys:
             bucket = buckets.make(key)
             self.note_change(bucket, key)
             buckets.store(bucket, key, None)
+
+    def _delete_together(self, keys: dict[bytes, None]) -> bool:
+        """Delete items of one owner; False: nothing was done, they are to be deleted one by one."""
+        if self._captured is not None and not self._captured[1].entries.keys().isdisjoint(keys):
+            return False
+        bucket = self._buckets.delete_owned(keys)
+        if bucket is None:
+            return False
+        self._dirty.update(dict.fromkeys(keys, bucket))
+        return True
 
     def store_new(self, puts: Iterable[tuple[bytes, bytes]]) -> None:
         """As :meth:`store`, of owners of which neither the store nor the cache has anything."""
