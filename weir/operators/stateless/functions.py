@@ -329,7 +329,7 @@ class RowFunctionOperator(FunctionOperator):
         size_bytes = 0
         for name in self._long_names:
             value = row.get(name)
-            size_bytes += len(value) if type(value) is str else _value_bytes(value)
+            size_bytes += len(value) if type(value) is str else value_bytes(value)
         return size_bytes
 
     def _gather(
@@ -355,15 +355,16 @@ def _may_be_long(dtype: pa.DataType) -> bool:
     return not pa.types.is_primitive(dtype)
 
 
-def _value_bytes(value: object) -> int:
+def value_bytes(value: object) -> int:
+    """About how many bytes a value of a row has; 0 for those of a fixed size, such as numbers."""
     if isinstance(value, str | bytes):
         return len(value)
     if isinstance(value, dict):
-        return sum(map(_value_bytes, value.values()))
+        return sum(map(value_bytes, value.values()))
     if isinstance(value, list | tuple) and value:
         # Of numbers all have the same size.
         is_flat = isinstance(value[0], int | float)
-        return 8 * len(value) + (0 if is_flat else sum(map(_value_bytes, value)))
+        return 8 * len(value) + (0 if is_flat else sum(map(value_bytes, value)))
     return 0
 
 
@@ -401,7 +402,7 @@ class MapOperator(RowFunctionOperator):
             results.append(made.copy())
             for name in long_names:
                 value = made[name]
-                size_bytes += len(value) if type(value) is str else _value_bytes(value)
+                size_bytes += len(value) if type(value) is str else value_bytes(value)
             if size_bytes >= BATCH_BYTES_MAX:
                 break
         return results

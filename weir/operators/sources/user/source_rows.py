@@ -67,13 +67,15 @@ def checked_rows(rows: Rows, schema: pa.Schema, required: Sequence[str]) -> Chec
     if isinstance(rows, pl.DataFrame | pa.Table | pa.RecordBatch):
         for number, name in wrong_texts(batch).items():
             bad.setdefault(number, f"field {name} is not UTF-8")
-    good = np.ones(batch.num_rows, dtype=np.bool_)
-    good[list(bad)] = False
+    numbers = np.arange(batch.num_rows)
+    if not bad:
+        return CheckedRows(
+            pa.RecordBatch.from_arrays(batch.columns, schema=schema), numbers, [], batch.num_rows
+        )
+    good = np.delete(numbers, list(bad))
     texts = [(number, reason, _text(rows, batch, number)) for number, reason in sorted(bad.items())]
-    kept = batch if not bad else batch.filter(pa.array(good))
-    return CheckedRows(
-        pa.RecordBatch.from_arrays(kept.columns, schema=schema), np.flatnonzero(good), texts, batch.num_rows
-    )
+    kept = batch.take(pa.array(good))
+    return CheckedRows(pa.RecordBatch.from_arrays(kept.columns, schema=schema), good, texts, batch.num_rows)
 
 
 def _of_table(
@@ -85,6 +87,10 @@ def _of_table(
     if missing:
         raise TypeError(f"the rows have no column {missing[0]!r}, only {', '.join(table.schema.names)}")
     if isinstance(table, pa.RecordBatch):
+        columns = [table.column(name) for name in schema.names]
+        if [column.type for column in columns] == schema.types:
+            # What most sources yield; a table of chunks, cast to itself, costs as much as all the rest here.
+            return pa.RecordBatch.from_arrays(columns, schema=schema), {}
         table = pa.Table.from_batches([table])
     bad: dict[int, str] = {}
     try:

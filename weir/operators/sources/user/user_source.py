@@ -57,7 +57,8 @@ class UserSourceReader(BatchSource):
         self._spec = spec
         self._source = source
         time_column = spec.event_time_column
-        self._required = [f.name for f in spec.schema_read if not f.nullable or f.name == time_column]
+        self._schema_read = spec.schema_read
+        self._required = [f.name for f in self._schema_read if not f.nullable or f.name == time_column]
         #: Splits that are read in turn, and those whose turn comes when one of these ends.
         self._open_splits: deque[OpenSplit] = deque()
         self._waiting: deque[OpenSplit] = deque()
@@ -232,14 +233,14 @@ class UserSourceReader(BatchSource):
         positions: Sequence[Json] = (),
     ) -> pa.RecordBatch | None:
         try:
-            checked = checked_rows(rows, self._spec.schema_read, self._required)
+            checked = checked_rows(rows, self._schema_read, self._required)
         except TypeError as error:
             raise GraphError(f"source {self._context.operator_name}: {error}; correct its read") from error
         for number, reason, raw in checked.bad:
             if number >= split.checked:
                 self._reject(split, split.rows + number, reason, raw)
         split.checked = max(split.checked, checked.count)
-        good = checked.good[checked.good >= split.skip]
+        good = checked.good[np.searchsorted(checked.good, split.skip) :]
         self._given = _Given(split, position, checked.count, good, ends, positions)
         if not len(good):
             self._settle()
