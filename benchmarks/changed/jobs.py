@@ -13,6 +13,8 @@ from weir.specs.over import OverColumn, OverSpec
 
 #: What a job is made of; see ``DEFAULTS``.
 Settings = Mapping[str, Any]
+#: By what rows of the kind "changelog" are updated.
+LAST_OF = ("word", "code")
 SOURCES = ("events", "others")
 COMMON: Settings = {
     "job": "changed",
@@ -51,6 +53,13 @@ DEFAULTS: Mapping[str, Settings] = {
     "join": {**COMMON, "within": ("-20ms", "20ms"), "how": "inner", "swapped": False},
     "top": {**COMMON, "by": "num", "rows": 2, "ascending": False, "rank": None},
     "deduplicate": {**COMMON, "within": None},
+    # Over the last rows of each word and code, which are updated.
+    "changelog": {
+        **COMMON,
+        "aggregates": {"n": ("count",), "total": ("sum", "num"), "low": ("min", "num")},
+        # None: aggregates; else the rows that came last, so many.
+        "rows": None,
+    },
     "over": {
         **COMMON,
         "order": (),
@@ -63,7 +72,12 @@ DEFAULTS: Mapping[str, Settings] = {
 def build(kind: str, settings: Settings) -> weir.Dataflow:
     """A job with one step of a kind, whose results come to the sink "out"."""
     flow = weir.Dataflow(settings["job"], max_parallelism=settings["groups"])
-    keyed = _keyed(_source(flow, settings["source"], settings), settings)
+    if kind == "changelog":
+        rows = _source(flow, settings["source"], {**settings, "names": {}})
+        rows = _renamed(rows.key_by(*LAST_OF).deduplicate("latest", keep="last"), settings)
+    else:
+        rows = _source(flow, settings["source"], settings)
+    keyed = _keyed(rows, settings)
     more = {key: settings[key] for key in ("parallelism", "renamed_from")}
     step = settings["step"]
     if "count" in settings["beside"]:
@@ -85,9 +99,15 @@ def build(kind: str, settings: Settings) -> weir.Dataflow:
     elif kind == "top":
         order = {key: settings[key] for key in ("by", "rows", "ascending", "rank")}
         made = keyed.top(step, **order, **more)
+    elif kind == "changelog" and settings["rows"] is not None:
+        made = keyed.top(step, by="at", rows=settings["rows"], **more)
+    elif kind == "changelog":
+        made = keyed.aggregate(
+            step, **more, **{name: call(*each) for name, each in settings["aggregates"].items()}
+        )
     elif kind == "over":
-        columns = tuple(OverColumn(name, *each) for name, each in settings["over"].items())
-        spec = OverSpec(keyed.key_columns, columns, settings["order"])
+        added = tuple(OverColumn(name, *each) for name, each in settings["over"].items())
+        spec = OverSpec(keyed.key_columns, added, settings["order"])
         made = keyed.keyed_step(renamed_step(step, settings["renamed_from"]), spec, settings["parallelism"])
     elif kind == "deduplicate":
         made = keyed.deduplicate(step, within=settings["within"], **more)
@@ -118,9 +138,11 @@ def _source(flow: weir.Dataflow, name: str, settings: Settings, suffix: str = ""
         rows.key_by("word").filter("ahead", CONDITIONS["bad"][0]).sink("ahead_out", weir.Collect())
     if settings["where"]:
         rows = rows.filter(f"where{suffix}", CONDITIONS[settings["where"]][0])
-    if settings["names"]:
-        rows = rows.rename(f"names{suffix}", settings["names"])
-    return rows
+    return _renamed(rows, settings, suffix)
+
+
+def _renamed(rows: Any, settings: Settings, suffix: str = "") -> Any:
+    return rows.rename(f"names{suffix}", settings["names"]) if settings["names"] else rows
 
 
 def _keyed(rows: Any, settings: Settings, suffix: str = "") -> Any:

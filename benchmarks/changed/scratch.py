@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.changed.jobs import SOURCES, Settings
+from benchmarks.changed.jobs import LAST_OF, SOURCES, Settings
 from benchmarks.changed.processes import Held
 from benchmarks.changed.rows import CONDITIONS, SCHEMA, Row, value
 
@@ -271,6 +271,39 @@ def _processed(run: Run) -> list[Row]:
     return told
 
 
+def _changelog(run: Run) -> list[Row]:
+    """The table at the end; what was there at the savepoint is put before what is told."""
+    old, new = run.taken()
+    return _of_last_rows(run, [*old, *new])
+
+
+def _of_last_rows(run: Run, rows: Sequence[Row]) -> list[Row]:
+    last = {tuple(row[name] for name in LAST_OF): row for row in rows}
+    by_key: dict[tuple[Any, ...], list[Row]] = {}
+    for row in last.values():
+        by_key.setdefault(tuple(row[name] for name in run.new["key"]), []).append(row)
+    if run.new["rows"] is not None:
+        return [
+            _shown(run, row)
+            for found in by_key.values()
+            for row in sorted(found, key=lambda row: -row["at"])[: run.new["rows"]]
+        ]
+    return [
+        {
+            **dict(zip(run.new["key"], key, strict=True)),
+            **{name: value(found, *each) for name, each in run.new["aggregates"].items()},
+        }
+        for key, found in by_key.items()
+    ]
+
+
+def table_before(kind: str, run: Run) -> list[Row] | None:
+    """What the changelog of a step had led to at the savepoint; None: its result is none."""
+    if kind == "changelog":
+        return _of_last_rows(run, run.taken()[0])
+    return top_before(run) if kind == "top" else None
+
+
 def _over(run: Run) -> list[Row]:
     """Rows before the savepoint that wait for the watermark are told after it, too. No two have one time."""
     told = []
@@ -306,4 +339,5 @@ _TOLD: Mapping[str, Callable[[Run], list[Row]]] = {
     "deduplicate": _deduplicated,
     "process": _processed,
     "over": _over,
+    "changelog": _changelog,
 }

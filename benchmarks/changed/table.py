@@ -16,7 +16,9 @@ from benchmarks.changed.rows import SCHEMA
 from weir.specs.row_order import OrderColumn
 
 #: Every column is kept by joins and the like, so one more is refused there.
-_ROWS_KEPT = ("join", "top")
+_ROWS_KEPT = ("join", "top", "changelog")
+#: These, and steps before which whole rows wait.
+_ALL_KEPT = (*_ROWS_KEPT, "over")
 COLUMNS = tuple(SCHEMA)
 #: Of messages about the key of a step.
 BY = r" by |keys"
@@ -52,7 +54,7 @@ def _other_keys(kind: str) -> list[tuple[str, tuple[str, Any], tuple[str, Any]]]
         # One type is the integers that the others are taken for.
         if then[0] != now[0] and (column == "word" or "int64" in (then[0], now[0]))
         # Rows that are kept have all their types.
-        if kind not in (*_ROWS_KEPT, "over") or now[0] == "bool"
+        if kind not in _ALL_KEPT or now[0] == "bool"
     ]
 
 
@@ -62,7 +64,7 @@ def _common(kind: str) -> list[Change]:
     # Rows that wait may have columns too many, in any order, and none of another type.
     waiting = "rows are of types" if kind == "over" else kept
     # Key columns are among the columns of rows that are kept, with their types.
-    typed = "keys|rows" if kind in (*_ROWS_KEPT, "over") else ""
+    typed = "keys|rows" if kind in _ALL_KEPT else ""
     # SQL, which makes these steps, has no such renaming.
     renamed = "rows are of types" if kind == "over" else ""
     pair, code = {"key": ("k", "word")}, {"key": ("code",)}
@@ -356,6 +358,30 @@ def _overs() -> list[Change]:
     ]
 
 
+def _changelogs() -> list[Change]:
+    def change(name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Change:
+        return Change(name, {"aggregates": before}, {"aggregates": after}, "aggregates are of")
+
+    best = {"rows": 2}
+    # Rows that the condition had left out would be taken back, though they never came.
+    common = [each for each in _common("changelog") if each.name != "condition in its stage dropped"]
+    return [
+        *common,
+        change("added", {"n": N}, {"n": N, "t": TOTAL}),
+        change("removed", {"n": N, "t": TOTAL}, {"t": TOTAL}),
+        change("order", {"n": N, "t": TOTAL}, {"t": TOTAL, "n": N}),
+        change("renamed", {"n": N}, {"rows": N}),
+        change("other condition", {"n": BAD}, {"n": ("count", "", "abc")}),
+        change("other function", {"t": TOTAL}, {"t": ("max", "num")}),
+        change("other column", {"t": TOTAL}, {"t": ("sum", "x")}),
+        Change("top", best, best),
+        Change("top, more subtasks", best, {**best, "parallelism": 3}),
+        Change("top, renamed", best, {**best, "step": "now", "renamed_from": "step"}),
+        Change("top, more rows", best, {"rows": 3}, "order"),
+        Change("top, fewer rows", best, {"rows": 1}, "order"),
+    ]
+
+
 def _of_states(name: str, before: Mapping[str, Any], after: Mapping[str, Any], *more: Any) -> Change:
     return Change(name, {"states": before}, {"states": after}, *more)
 
@@ -455,6 +481,7 @@ CHANGES: Mapping[str, list[Change]] = {
     "join": [*_common("join"), *_joins()],
     "top": [*_common("top"), *_tops()],
     "deduplicate": [*_common("deduplicate"), *_deduplications()],
+    "changelog": _changelogs(),
     "over": [*_common("over"), *_overs()],
     "process": [*_common("process"), *_states(), *_lifetimes()],
 }

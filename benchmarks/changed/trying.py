@@ -14,7 +14,7 @@ from typing import Any, Literal, Self
 
 from benchmarks.changed.jobs import DEFAULTS, SOURCES, Settings, build
 from benchmarks.changed.rows import Row, rows_of, typed
-from benchmarks.changed.scratch import Run, Told, counted, told_from_scratch, top_before
+from benchmarks.changed.scratch import Run, Told, counted, table_before, told_from_scratch
 from weir import testing
 from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.errors import WeirError
@@ -96,7 +96,8 @@ class Trials:
             rows = self._told(job, _given(new, later), seed)
         if said:
             return Outcome(wrong=f"it started, but weir plan refuses it: {said}")
-        found = _folded(top_before(run), rows, new) if kind == "top" else counted({"names": {}}, rows)
+        table = table_before(kind, run)
+        found = counted({"names": {}}, rows) if table is None else _folded(table, rows, new)
         return Outcome(wrong=_difference(found, told_from_scratch(kind, run)))
 
     def _savepoint(self, kind: str, old: Settings, seed: int) -> Saved:

@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 import weir
-from benchmarks.law import order_steps
+from benchmarks.law import changelog_steps, order_steps, over_steps
 from benchmarks.law.steps import case_of, difference
 from tests.effort import cases
 
@@ -15,6 +15,11 @@ CASES = [
     (step, SEEDS[(number + more) % len(SEEDS)])
     for number, step in enumerate(order_steps.SURE)
     for more in range(cases(1, len(SEEDS)))
+]
+#: Each third one; all of them in long runs.
+CASES += [
+    (step, 6 if step.several is None else 11)
+    for step in (*over_steps.SURE, *changelog_steps.SURE)[:: cases(3, 1)]
 ]
 HOUR_MS, VISITS = 3_600_000, 120
 
