@@ -356,6 +356,9 @@ def sql(
         typer.Option("--compare/--no-compare", help="Compare results with Spark SQL's, which needs Java."),
     ] = True,
     made_up: Annotated[int, typer.Option(min=0, help="Made-up queries that DuckDB judges.")] = 200,
+    first: Annotated[
+        int, typer.Option(min=0, help="Number of the first of them; above 0: no queries of files.")
+    ] = 0,
     mutations: Annotated[int, typer.Option(min=0, help="Texts with mistakes.")] = 200,
     seed: Annotated[int, typer.Option(help="Of made-up queries and mistakes.")] = 1,
 ) -> None:
@@ -364,7 +367,9 @@ def sql(
     def measure(report: Report) -> dict[str, Any]:
         from benchmarks.sql import run as benchmark
 
-        options = benchmark.SqlOptions(tuple(query or ()), events, repeat, compare, made_up, seed, mutations)
+        options = benchmark.SqlOptions(
+            tuple(query or ()), events, repeat, compare, made_up, first, seed, mutations
+        )
         return benchmark.run(options, report).as_json()
 
     execute(measure, json)

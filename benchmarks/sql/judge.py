@@ -7,6 +7,7 @@ another one.
 
 from __future__ import annotations
 
+import functools
 import random
 import re
 import tempfile
@@ -124,13 +125,19 @@ def _value(name: str, chance: random.Random) -> object:
 
 def judged(text: str, tables: dict[str, list[dict[str, Any]]]) -> Counter[tuple[object, ...]]:
     """What DuckDB makes of a query."""
-    # Threads of its own for so few rows cost more than the query.
-    with duckdb.connect(config={"threads": 1}) as database:
-        database.execute("SET error_on_division_by_zero = false")
-        for name, rows in tables.items():
-            database.register("given", pa.Table.from_pylist(rows, to_schema(TABLES[name])))
-            database.execute(f"CREATE TABLE {name} AS SELECT * FROM given")
-        return Counter(_plain(row) for row in database.execute(text).fetchall())
+    database = _database()
+    for name, rows in tables.items():
+        database.register("given", pa.Table.from_pylist(rows, to_schema(TABLES[name])))
+        database.execute(f"CREATE OR REPLACE TABLE {name} AS SELECT * FROM given")
+    return Counter(_plain(row) for row in database.execute(text).fetchall())
+
+
+@functools.cache
+def _database() -> duckdb.DuckDBPyConnection:
+    """DuckDB in memory, of one thread: to open it anew, or to start threads, takes longer than a query."""
+    database = duckdb.connect(config={"threads": 1})
+    database.execute("SET error_on_division_by_zero = false")
+    return database
 
 
 def streamed(

@@ -20,11 +20,10 @@ from benchmarks.nexmark import COMPARED_EVENTS, SETTINGS, Reference, chosen, ope
 from benchmarks.nexmark import JOB as BUILDER_JOB
 from benchmarks.nexmark_reference import comparable, table_of
 from benchmarks.results import Bar, BenchmarkResult
-from benchmarks.sql.generator import made_up
-from benchmarks.sql.judge import Record, difference, records_of
+from benchmarks.sql.judge import records_of
+from benchmarks.sql.judging import differing, made_up_queries
 from benchmarks.sql.mangled import mangled, wide
 from benchmarks.sql.mutations import mutated, outcome, sample
-from weir.errors import WeirError
 
 SQL_JOB = "benchmarks.sql.job"
 _FILES = Path("tests/weir/sql")
@@ -46,6 +45,8 @@ class SqlOptions:
     compare: bool = True
     #: Made-up queries that DuckDB judges.
     made_up: int = 200
+    #: The number of the first of them, where an earlier run ended.
+    first: int = 0
     seed: int = 1
     #: Texts with mistakes.
     mutations: int = 200
@@ -75,6 +76,7 @@ def run(options: SqlOptions, report: Callable[[str, float], None]) -> BenchmarkR
         "events": options.events,
         "compared_events": COMPARED_EVENTS if options.compare else 0,
         "seed": options.seed,
+        "first": options.first,
     }
     return BenchmarkResult("sql", config, [figures], bars)
 
@@ -108,19 +110,12 @@ def _mistakes(options: SqlOptions, report: Callable[[str, float], None]) -> dict
 
 def _judged(options: SqlOptions, report: Callable[[str, float], None]) -> dict[str, int]:
     """Queries of the files and made-up ones, in random cuts, at parallelism 1 and 2, with restarts."""
-    records: list[Record] = [each for path in sorted(_FILES.glob("*.slt")) for each in records_of(path)]
-    records += [made_up(options.seed * 1_000_000 + number) for number in range(options.made_up)]
-    different = 0
-    for number, record in enumerate(records):
-        report("queries judged by DuckDB", number / len(records))
-        try:
-            told = difference(record, options.seed + number, 1 + number % 2, restarts=number % 3 > 0)
-        except WeirError as error:
-            told = f"{record.place} {record.name}: {error}"
-        if told:
-            different += 1
-            report(f"DIFFERS {told}", number / len(records))
-    return {"judged": len(records), "judged_different": different}
+    queries = list(made_up_queries(options.seed, options.first, options.made_up))
+    if not options.first:
+        # A run that goes on after another one has no need of them.
+        files = [each for path in sorted(_FILES.glob("*.slt")) for each in records_of(path)]
+        queries = [*enumerate(files), *queries]
+    return {"judged": len(queries), "judged_different": differing(queries, options.seed, report)}
 
 
 def _compared(names: Sequence[str], directory: Path, report: Callable[[str, float], None]) -> int:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.sql.judge import Record, difference, records_of
+from benchmarks.sql.judging import differing
 
 _FOLDER = Path(__file__).parent
 _FILES = {path.name: list(records_of(path)) for path in sorted(_FOLDER.glob("*.slt"))}
@@ -29,3 +30,12 @@ def test_another_result_is_told():
     record = next(each for each in _RECORDS if each.name == "all columns")
     wrong = Record(record.name, record.text, "SELECT * FROM t WHERE id > 0", record.place)
     assert "too many 1" in difference(wrong, 1, 1, restarts=False, count=5)
+
+
+def test_query_that_fails_is_a_finding_and_the_next_ones_are_judged():
+    good = next(each for each in _RECORDS if each.name == "all columns")
+    bad = Record("unreadable", "SELECT FROM FROM", good.judge, "here:1")
+    told = []
+    found = differing([(0, bad), (1, good)], 1, lambda line, _: told.append(line), processes=1)
+    assert found == 1
+    assert [line for line in told if line.startswith("DIFFERS here:1 unreadable: ")]
