@@ -31,9 +31,8 @@ def told_of(seed: int, query: tuple[int, Record]) -> str:
     number, record = query
     try:
         return difference(record, seed + number, 1 + number % 2, restarts=number % 3 > 0)
-    except (
-        Exception
-    ) as error:  # An error of any type is a finding, and the queries after it are judged all the same.
+    # An error of any type is a finding, and the queries after it are judged all the same.
+    except Exception as error:
         return f"{record.place} {record.name}: {type(error).__name__}: {error}\n{record.text}"
 
 
