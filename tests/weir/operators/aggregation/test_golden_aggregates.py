@@ -104,7 +104,10 @@ def test_the_bytes_of_aggregates_are_those_of_the_golden_file(version, kind):
         "entries": {key.hex(): value.hex() for key, value in backend.scan()},
     }
     golden = golden_of(version, kind)
-    assert found == golden | {"snapshot": golden["snapshot"] | SAID_SINCE.get(kind, {})}
+    snapshot = golden["snapshot"] | SAID_SINCE.get(kind, {})
+    # The types of keys are said since then.
+    snapshot["codec"] = snapshot["codec"] | {"keys": [["k", "string"]]}
+    assert found == golden | {"snapshot": snapshot}
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,7 @@ def test_the_same_aggregation_goes_on(written):
 )
 def test_another_aggregation_is_refused_at_the_start(written, aggregates, keys, needed):
     backend, restored = written
-    stored = r"step 'totals': the checkpoint's state is count\(\), sum\(x: int64\) by k: bytes"
+    stored = r"step 'totals': the checkpoint's state is count\(\), sum\(x: int64\) by k: string"
     with pytest.raises(StateError, match=rf"{stored} .*; the job now needs .*({needed}).*; start without"):
         opened(backend, restored, aggregates, keys)
 
