@@ -126,10 +126,15 @@ def _value(name: str, chance: random.Random) -> object:
 def judged(text: str, tables: dict[str, list[dict[str, Any]]]) -> Counter[tuple[object, ...]]:
     """What DuckDB makes of a query."""
     database = _database()
-    for name, rows in tables.items():
-        database.register("given", pa.Table.from_pylist(rows, to_schema(TABLES[name])))
-        database.execute(f"CREATE OR REPLACE TABLE {name} AS SELECT * FROM given")
-    return Counter(_plain(row) for row in database.execute(text).fetchall())
+    try:
+        for name, rows in tables.items():
+            database.register("given", pa.Table.from_pylist(rows, to_schema(TABLES[name])))
+            database.execute(f"CREATE TABLE {name} AS SELECT * FROM given")
+        return Counter(_plain(row) for row in database.execute(text).fetchall())
+    finally:
+        # The next query sees no rows but its own.
+        for name in tables:
+            database.execute(f"DROP TABLE IF EXISTS {name}")
 
 
 @functools.cache

@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks.sql.judging import differing, made_up_queries
 
-# It keeps all processors busy for half a minute.
+# It keeps all processors busy for most of a minute.
 pytestmark = pytest.mark.scenario
 
 _SEED = 3

@@ -115,7 +115,7 @@ class MapKeyType:
         return tuple(items)
 
     def decode_many(self, found: Sequence[bytes]) -> list[Any]:
-        """The keys of these bytes, in their order; many tuples in a third of the time of :meth:`decode`."""
+        """The keys of these bytes, in their order; those of many tuples part by part."""
         if self._places is None or len(found) < _COLUMNS_MIN:
             return list(map(self.decode, found))
         columns = [

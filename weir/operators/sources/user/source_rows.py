@@ -89,7 +89,7 @@ def _of_table(
     if isinstance(table, pa.RecordBatch):
         columns = [table.column(name) for name in schema.names]
         if [column.type for column in columns] == schema.types:
-            # What most sources yield; a table of chunks, cast to itself, costs as much as all the rest here.
+            # To make a table of it, and cast that to itself, would change nothing.
             return pa.RecordBatch.from_arrays(columns, schema=schema), {}
         table = pa.Table.from_batches([table])
     bad: dict[int, str] = {}
