@@ -44,6 +44,8 @@ class FetchedDirectory:
         self._clock = clock
         self._view: dict[str, Any] = {}
         self._fetched_s = float("-inf")
+        #: Monotonic, s: when the last fetch that has ended began.
+        self._begun_s = float("-inf")
         #: Monotonic, s: since when the control plane does not answer; None: it does.
         self._away_since_s: float | None = None
         self._fetching: asyncio.Task[None] | None = None
@@ -63,18 +65,24 @@ class FetchedDirectory:
         """Fetch what the control plane knows of the job, as ``Directory`` says."""
         identity = self._identity()
         is_other = identity is not None and identity.generation != self.generation
-        age_s = self._clock.monotonic_s() - self._fetched_s
+        asked_s = self._clock.monotonic_s()
+        age_s = asked_s - self._fetched_s
         if age_s < (_AGAIN_S if is_wrong or is_other else _KEPT_S):
             return
         if self._fetching is None or self._fetching.done():
             self._fetching = asyncio.ensure_future(self._renew())
         if is_wrong or is_other or age_s > 2 * _KEPT_S:
             await asyncio.shield(self._fetching)
+            if self._begun_s < asked_s - 2 * _KEPT_S:
+                # This process has slept meanwhile: what came was so before, and its keys may be with others by now.
+                await self._renew()
 
     async def _renew(self) -> None:
+        begun_s = self._clock.monotonic_s()
         try:
             self._view = await asyncio.to_thread(self._fetch)
-            self._fetched_s, self._away_since_s = self._clock.monotonic_s(), None
+            # What came is as of some moment since the question was sent.
+            self._fetched_s, self._away_since_s = begun_s, None
         except WeirError as error:
             if not self._view:
                 raise QueryError(503, f"{error}: try again") from error
@@ -82,6 +90,8 @@ class FetchedDirectory:
             if self._away_since_s is None:
                 self._away_since_s = max(self._fetched_s, 0.0)
             self._fetched_s = self._clock.monotonic_s()
+        finally:
+            self._begun_s = begun_s
 
     def check(self) -> None:
         """Check that the job is known and that its state allows questions."""

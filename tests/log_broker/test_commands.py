@@ -81,11 +81,13 @@ def test_a_log_that_is_not_there_is_one_clear_line():
 
 
 def test_what_keeps_a_log_from_starting_is_told_before_anything_runs(tmp_path):
+    # The controller's port is the one before it, which is looked at first.
+    port = next(port for port in iter(free_port, 0) if is_free(port - 1))
+    http_port = free_port()
     with socket.socket() as taken, socket.socket() as page:
-        for each in (taken, page):
-            each.bind(("127.0.0.1", 0))
+        for each, address in ((taken, port), (page, http_port)):
+            each.bind(("127.0.0.1", address))
             each.listen()
-        port, http_port = taken.getsockname()[1], page.getsockname()[1]
         with pytest.raises(AddressInUseError, match=rf"127.0.0.1:{port}: .*; choose another with --port"):
             run_log(LogStart(tmp_path, 1, port, 0, 1000))
         with pytest.raises(AddressInUseError, match=rf"127.0.0.1:{http_port}: .* --http-port"):
