@@ -18,14 +18,16 @@ _KIB, _MIB = 1 << 10, 1 << 20
 #: Before each measurement: the first rows load code.
 _WARM_UP = Launch(1000, 2000, 2, drivers=2, prefix="warm")
 #: Each task of more workflows than the cache of decoded state holds, so that their latest task runs are read.
-_READING = Launch(5_000, 2_000, 8, drivers=2, prefix="reading")
+_READING = Launch(4_000, 2_000, 5, drivers=2, prefix="reading")
 _SMALL_STATE_CACHE = {"taskManager.state_cache_bytes": 4 * _MIB}
-#: Memory tables are small, so that as little as a hundred MiB is merged several times.
+#: Memory tables are small, so that as little as 40 MB of payloads is merged several times.
 _MERGING = {
     "taskManager.rocksdb.write_buffer_bytes": _MIB,
     "taskManager.rocksdb.write_buffer_total_bytes": 4 * _MIB,
     "taskManager.rocksdb.level_0_runs": 4,
 }
+#: They fire at any time of a measurement.
+_WITHOUT_TIMERS = {"timers": "none"}
 
 
 @dataclass(frozen=True)
@@ -123,7 +125,9 @@ def _measure(
     given = {**variant.settings, **settings}
     with (
         tempfile.TemporaryDirectory() as place,
-        Trial(Path(place), store=store, log=log, say=say, settings=given) as trial,
+        Trial(
+            Path(place), store=store, log=log, say=say, settings=given, parameters=_WITHOUT_TIMERS
+        ) as trial,
     ):
         launch_and_wait(trial, done, replace(_WARM_UP, payload=payload))
         before, began_s = trial.metrics(), task_managers_cpu_s(trial)
