@@ -44,6 +44,7 @@ _TOGETHER = {
         "tests/workload/test_nexmark.py",
         "tests/workload/test_plotting.py",
         "tests/workload/test_reading.py",
+        "tests/workload/test_variants.py",
         "tests/workload/test_verify.py",
     ),
 }

@@ -101,7 +101,7 @@ class BarOptions:
 
 
 def run_bars(options: BarOptions, say: Say) -> dict[str, Any]:
-    """Measure; returns the fields, those of the issue first. ``reasons`` says why one of them is null.
+    """Measure; returns the fields, those of the issue first. ``reasons`` says why one is null, or cannot be judged.
 
     Raises:
         WeirError: a process ended, or commands were not written or processed.
@@ -135,9 +135,11 @@ def run_bars(options: BarOptions, say: Say) -> dict[str, Any]:
         "hot_key_ratio": hot.get("ratio"),
         "wrong": wrong,
     }
+    unjudged = {"sweep_row_wait_ms_max": sweep["not_judged"]} if "not_judged" in sweep else {}
     return {
         **fields,
-        "reasons": {name: _reason(name, options) for name, value in fields.items() if value is None},
+        "reasons": {name: _reason(name, options) for name, value in fields.items() if value is None}
+        | unjudged,
         **_machine(),
         "top": tops,
         "paced": paced,

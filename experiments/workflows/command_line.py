@@ -22,6 +22,7 @@ python -m experiments workflows reset
 python -m experiments workflows run bars --json bars.json
 python -m experiments workflows run bars --only relink --relink 1G --s3-delay-ms 20 --standby-replicas 1
 python -m experiments workflows run growth --sizes 0,1G,4G --out out/
+python -m experiments workflows run compaction --payload random --out out/compaction
 python -m experiments workflows setup --log kafka --dir data/workflows-kafka
 """
 
@@ -179,11 +180,15 @@ def reset(directory: DirOption = _DIR) -> None:
 
 @app.command("run")
 def run_set(
-    series: Annotated[str, typer.Argument(metavar="SERIES", help="bars or growth.")],
+    series: Annotated[
+        str, typer.Argument(metavar="SERIES", help="bars, growth, payloads, compaction or block-cache.")
+    ],
     store: Annotated[str, typer.Option(help="rocksdb, memory, hybrid, cassandra or object.")] = "rocksdb",
     log: Annotated[str, typer.Option(help="weir or kafka.")] = "weir",
     json_path: Annotated[Path | None, typer.Option("--json", help="bars: write the figures here.")] = None,
-    repeat: Annotated[int, typer.Option(min=1, help="bars: runs as fast as possible.")] = 3,
+    repeat: Annotated[
+        int, typer.Option(min=1, help="bars: runs as fast as possible; series but growth: rounds.")
+    ] = 3,
     shape: Annotated[
         str, typer.Option(help="bars: workflows, payload bytes and tasks per workflow.")
     ] = "1000,2000,100",
@@ -225,16 +230,16 @@ def run_set(
         bool, typer.Option("--compare/--no-compare", help="bars: also move groups without relinking.")
     ] = True,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="growth: of the configuration.")
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="not bars: of the configuration.")
     ] = None,
     sizes: Annotated[str, typer.Option(help="growth: bytes of payloads, e.g. 0,256M,1G.")] = "0,256M,1G",
-    out: Annotated[Path, typer.Option(help="growth: directory of figures and pictures.")] = Path("out"),
+    out: Annotated[Path, typer.Option(help="not bars: directory of figures and pictures.")] = Path("out"),
     payload: Annotated[str, typer.Option(help="compressible or random.")] = "compressible",
 ) -> None:
-    """Measure on brokers and processes of its own: the bars from empty, or figures while the store grows."""
+    """Measure on brokers and processes of its own: the bars from empty, while the store grows, or by one setting."""
 
     def main() -> int:
-        from experiments.workflows.series import run_bars_command, run_growth_command
+        from experiments.workflows.series import run_bars_command, run_series_command
 
         if series == "bars":
             return run_bars_command(
@@ -242,7 +247,7 @@ def run_set(
                 *((bounded_state, bounded_memory), hot_rows, relink, only),
                 *((s3_delay_ms, standby_replicas, compare), json_path, _say),
             )
-        return run_growth_command(series, store, log, sizes, payload, out, settings or [], _say)
+        return run_series_command(series, store, log, repeat, sizes, payload, out, settings or [], _say)
 
     run("experiments workflows run", main)
 

@@ -123,9 +123,9 @@ def _probe(trial: Trial, done: list[Launch], payload: str) -> dict[str, Any]:
     time.sleep(2 * WINDOW_MS / 1000)
     since_ms = int(time.time() * 1000) // WINDOW_MS * WINDOW_MS
     launch = replace(_PROBE, payload=payload, prefix=f"probe{len(done)}")
-    began_s = _task_managers_cpu_s(trial)
+    began_s = task_managers_cpu_s(trial)
     took_s = launch_and_wait(trial, done, launch)
-    cpu_s = _task_managers_cpu_s(trial) - began_s
+    cpu_s = task_managers_cpu_s(trial) - began_s
     sums = trial.sums(since_ms)
     metrics = trial.metrics()
     return {
@@ -135,20 +135,26 @@ def _probe(trial: Trial, done: list[Launch], payload: str) -> dict[str, Any]:
         "start_latency_ms_mean": round(sums["task_start_latency_ms"] / max(1, sums["task_starts"]), 2),
         "start_latency_ms_max": sums["task_start_latency_ms_max"],
         "pause_ms_max": sums["pause_ms_max"],
-        "store_disk_bytes": _sum(metrics, "weir_store_disk_bytes"),
-        "store_memory_bytes": _sum(metrics, "weir_store_memory_bytes"),
+        "store_disk_bytes": round(sum_of(metrics, "weir_store_disk_bytes")),
+        "store_memory_bytes": round(sum_of(metrics, "weir_store_memory_bytes")),
         "checkpoint_ms": _checkpoint_ms(trial),
         "restore_ms": restore_ms(trial, done, payload),
         "wrong": trial.wrong(done, trial.sums()),
     }
 
 
-def _task_managers_cpu_s(trial: Trial) -> float:
+def task_managers_cpu_s(trial: Trial) -> float:
+    """Return the processor time of all task managers so far."""
     return sum(cpu_s for name, cpu_s in trial.cpu_s().items() if name.startswith("task_manager"))
 
 
-def _sum(metrics: dict[str, float], name: str) -> int:
-    return round(sum(value for each, value in metrics.items() if f" {name}" in each))
+def sum_of(metrics: Mapping[str, float], name: str, *labels: str) -> float:
+    """A metric of all processes together, of those with labels that have these (``name=value``)."""
+    return sum(
+        value
+        for each, value in metrics.items()
+        if f" {name}" in each and all(label in each for label in labels)
+    )
 
 
 def _checkpoint_ms(trial: Trial) -> int:

@@ -1,4 +1,4 @@
-"""``workflows run``: what the command takes, checked, and the two series."""
+"""``workflows run``: what the command takes, checked, and the series."""
 
 from __future__ import annotations
 
@@ -79,33 +79,39 @@ def run_bars_command(
     return 1 if figures["wrong"] else 0
 
 
-def run_growth_command(
+def run_series_command(
     series: str,
     store: str,
     log: str,
+    repeat: int,
     sizes: str,
     payload: str,
     out: Path,
     settings: Sequence[str],
     say: Say,
 ) -> int:
-    """Measure while the store grows; returns the exit code.
+    """Measure while the store grows, or variants of a setting; returns the exit code.
 
     Raises:
         ConfigError: an option is wrong.
         WeirError: a process ended, or Spark failed.
     """
     from experiments.workflows.growth import run_growth
+    from experiments.workflows.variants import SERIES, run_variants
 
-    if series != "growth":
-        raise ConfigError(f"there is no series {series!r}; there are bars and growth")
+    if series != "growth" and series not in SERIES:
+        raise ConfigError(f"there is no series {series!r}; there are bars, growth, {', '.join(SERIES)}")
     _check(store, log, payload)
     if wrong := [each for each in settings if "=" not in each]:
         raise ConfigError(
             f"--set {wrong[0]}: write KEY=VALUE, such as taskManager.rocksdb.compaction=universal"
         )
     given = dict(each.split("=", 1) for each in settings)
-    paths = run_growth(out, [size_bytes(text) for text in sizes.split(",")], store, log, payload, say, given)
+    if series == "growth":
+        listed = [size_bytes(text) for text in sizes.split(",")]
+        paths = run_growth(out, listed, store, log, payload, say, given)
+    else:
+        paths = run_variants(out, series, repeat, store, log, payload, say, given)
     for path in paths:
         print(path)
     return 0

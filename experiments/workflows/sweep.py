@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -25,8 +26,9 @@ from experiments.workflows.windows import Tally
 _SLICE, _SLICE_MIN, _SLICE_MAX = 500, 200, 20_000
 #: A slice is at most so many times as long as the one before.
 _GROWTH_MAX = 2.0
-#: What a slice deletes is written after it, which takes half as long again; then so many times as long as the slice is
-#: for rows, which need the GIL on their way to this step.
+#: What a slice deletes is written after it, which takes half as long again; then so many times as long as the slice
+#: took of the processor is for rows, which need the GIL on their way to this step. By the clock that would be far more
+#: where others have the processor, and rows do not come sooner for it.
 _WRITTEN_FACTOR, _REST_FACTOR = 1.5, 2.0
 #: Slices since the last rows that are remembered.
 _SLICES_KEPT = 1_000
@@ -34,6 +36,8 @@ _SLICES_KEPT = 1_000
 _PAYLOAD = b"timer"
 #: Before all timers of a time.
 _NO_TASK = -(2**63)
+#: Of the thread that reads it: ns on a processor, ns of waiting for one, and how often.
+_SCHEDULED = Path("/proc/thread-self/schedstat")
 
 
 @dataclass(frozen=True)
@@ -103,7 +107,7 @@ class Sweep(weir.KeyedProcess):
 
     @override
     def on_timer(self, key: tuple[Any, ...], time_ms: int, context: weir.KeyContext) -> Iterator[Any]:
-        began_s, began_cpu_s, now_ms = time.monotonic(), time.thread_time(), context.timers.now_ms
+        began, now_ms = _Times.now(), context.timers.now_ms
         tally = Tally(key[0], now_ms, self._settings.window_ms)
         until_ms = self.until_ms.value
         if not until_ms:
@@ -116,21 +120,23 @@ class Sweep(weir.KeyedProcess):
             tally.add("timers_fired", len(due))
             tally.add("timer_delay_ms", now_ms * len(due) - sum(times_ms))
             tally.highest("timer_delay_ms_max", now_ms - times_ms[0])
-        took_ms = (time.monotonic() - began_s) * 1000
+        took = _Times.now() - began
         if len(due) == self._count:
             self.place_ms.value = due[-1][0][0]
             # Rows come between: what is due later than now is not due in this turn.
-            self._arrange(now_ms + math.ceil((1 + _REST_FACTOR) * took_ms), context)
+            self._arrange(now_ms + math.ceil(took.clock_ms + _REST_FACTOR * took.processor_ms), context)
         else:
             self.place_ms.value, self.until_ms.value = until_ms + 1, 0
-            tally.highest("sweep_took_ms_max", now_ms + math.ceil(took_ms) - until_ms)
+            tally.highest("sweep_took_ms_max", now_ms + math.ceil(took.clock_ms) - until_ms)
             self._arrange(max(now_ms + 1, until_ms + self._settings.every_ms), context)
         # By the clock a slice takes longer where others have the GIL or the processor. More of them would not help.
-        self._adapt(len(due), (time.thread_time() - began_cpu_s) * 1000)
-        self._slices.append((now_ms, now_ms + _WRITTEN_FACTOR * took_ms))
+        self._adapt(len(due), took.processor_ms)
+        self._slices.append((now_ms, now_ms + _WRITTEN_FACTOR * took.clock_ms))
         tally.add("sweep_slices")
-        tally.add("sweep_ms", round(took_ms))
-        tally.highest("sweep_slice_ms_max", round(took_ms))
+        tally.add("sweep_us", round(took.clock_ms * 1000))
+        tally.add("sweep_processor_us", round(took.processor_ms * 1000))
+        tally.add("sweep_queued_us", round(took.queued_ms * 1000))
+        tally.highest("sweep_slice_ms_max", round(took.clock_ms))
         yield tally.row
 
     def _arrange(self, next_ms: int, context: weir.KeyContext) -> None:
@@ -143,3 +149,28 @@ class Sweep(weir.KeyedProcess):
             return
         factor = min(_GROWTH_MAX, self._settings.slice_ms / max(took_ms, 0.1))
         self._count = min(_SLICE_MAX, max(_SLICE_MIN, int(self._count * factor)))
+
+
+@dataclass(frozen=True)
+class _Times:
+    """By the clock, of a processor, and of waiting for one, which tells who is slow: the slice, or the machine."""
+
+    clock_ms: float
+    processor_ms: float
+    queued_ms: float
+
+    @classmethod
+    def now(cls) -> _Times:
+        """Return the times of the calling thread so far; where the kernel does not say, it has never waited."""
+        try:
+            queued_ns = int(_SCHEDULED.read_bytes().split()[1])
+        except OSError:
+            queued_ns = 0
+        return cls(time.monotonic() * 1000, time.thread_time() * 1000, queued_ns / 1e6)
+
+    def __sub__(self, before: _Times) -> _Times:
+        return _Times(
+            self.clock_ms - before.clock_ms,
+            self.processor_ms - before.processor_ms,
+            self.queued_ms - before.queued_ms,
+        )

@@ -35,7 +35,9 @@ SUMS = (
     "timer_delay_ms",
     "sweeps",
     "sweep_slices",
-    "sweep_ms",
+    "sweep_us",
+    "sweep_processor_us",
+    "sweep_queued_us",
 )
 #: The largest of all counts.
 MAXIMA = (

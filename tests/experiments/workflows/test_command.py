@@ -6,7 +6,7 @@ import pytest
 from experiments.workflows.grown import bounded_settings
 from experiments.workflows.metrics import table, total
 from experiments.workflows.series import size_bytes
-from experiments.workflows.sweep_trial import waits
+from experiments.workflows.sweep_trial import waits, why_not_judged
 from experiments.workflows.windows import FIELDS, Tally, latency_ms_at_most, merged
 from weir.errors import ConfigError
 
@@ -120,3 +120,16 @@ def test_what_a_sweep_made_rows_wait_is_told_beside_the_time_before():
     assert waits(windows)["sweep_row_wait_ms_max"] == 12
     assert waits(windows[2:])["sweep_row_wait_ms_max"] is None, "there is not as much before it"
     assert waits(windows[:3])["sweep_row_wait_ms_max"] is None, "nothing was swept"
+
+
+@pytest.mark.parametrize(
+    ("way_ms", "queued_us", "told"),
+    [
+        (61.0, 0, "rows take up to 61 ms before anything is swept"),
+        (60.0, 251, "slices waited for a processor for 25% of their time"),
+        (60.0, 250, ""),
+    ],
+)
+def test_a_sweep_is_judged_only_where_the_machine_has_time(way_ms, queued_us, told):
+    why = why_not_judged(way_ms, {"sweep_queued_us": queued_us, "sweep_us": 1_000})
+    assert told in why if told else why == ""
