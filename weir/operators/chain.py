@@ -26,12 +26,11 @@ from weir.author.operator import (
 )
 from weir.errors import UserFunctionError
 from weir.operators.chain_life import ChainLife
-from weir.operators.chain_pauses import ChainPauses, holds_back
 from weir.operators.chain_ports import BlockOutput, ChainOutput, RowIsolation
 from weir.operators.parts_in_time import PartsInTime
 from weir.operators.pauses import Pause
 from weir.operators.step_errors import name_step
-from weir.operators.step_flow import WaitingRows
+from weir.operators.step_flow import ChainPauses, WaitingRows, holds_back
 from weir.operators.time_order import TimeOrder
 from weir.rows import row_watermarks
 from weir.rows.block import Block, LateColumn
