@@ -11,8 +11,16 @@ from typing_extensions import override
 
 from weir.errors import WeirError
 from weir.operators.aggregation import fold_kernels as kernels
-from weir.operators.aggregation.columns import array_of, from_words, name_of, numbers, rows_that_count, words
-from weir.operators.aggregation.rows import Cells, FoldRows
+from weir.operators.aggregation.columns import (
+    Cells,
+    FoldRows,
+    array_of,
+    from_words,
+    name_of,
+    numbers,
+    rows_that_count,
+    words,
+)
 from weir.rows.records import plain_array
 from weir.specs.aggregate_functions import AnyAggregate
 

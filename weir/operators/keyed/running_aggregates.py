@@ -11,12 +11,12 @@ from weir.author.keyed_rows import declared_tables
 from weir.author.operator import Json, Operator, OperatorContext
 from weir.errors import CheckpointError, StateError
 from weir.keys import hashing as weir_keys
+from weir.operators.aggregation.columns import NO_TIMES, Cells, FoldRows, event_times
 from weir.operators.aggregation.conditions import Conditions
 from weir.operators.aggregation.fold import Fold
 from weir.operators.aggregation.fold_classes import cell_count, made_folds
 from weir.operators.aggregation.part_entries import part_keys
 from weir.operators.aggregation.parts import Pieces, make_parts
-from weir.operators.aggregation.rows import NO_TIMES, Cells, FoldRows, event_times
 from weir.operators.keyed import row_kernels as kernels
 from weir.operators.keyed.hot_rows import HotParts, split_hot_parts, told_apart
 from weir.operators.keyed.state_codec import (

@@ -12,7 +12,7 @@ from weir.author.keyed_rows import declared_tables, row_hashes
 from weir.author.operator import NEVER_US, InTimeOperator, Json, OperatorContext, TimedOperator
 from weir.errors import StateError, WeirError
 from weir.keys import hashing as weir_keys
-from weir.operators.aggregation.rows import Cells
+from weir.operators.aggregation.columns import Cells
 from weir.operators.keyed.state_codec import counted_before, kept_snapshots, keyed_snapshot
 from weir.operators.pauses import Pause
 from weir.operators.windows.panes.folds import Folds
