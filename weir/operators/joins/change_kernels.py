@@ -13,6 +13,7 @@ from numba import types
 
 from weir.kernels.bytes import load8
 from weir.kernels.declare import byte_kernel, byte_kernel_part
+from weir.kernels.kernel_types import input_array
 from weir.operators.joins.join_kernels import FLAGS_AT, GONE, HEAD_BYTES, MATCHED, side_of
 
 #: Of a kept row: it was taken away before it came, and takes away the next one that equals it. These joins have no use
@@ -29,12 +30,8 @@ NOTHING, PLAIN, UPDATE = 0, 1, 2
 PAIRS, OWN_ALONE, OTHER_ALONE, OWN_PAIRED, OTHER_PAIRED = 1, 2, 4, 8, 16
 
 
-def _input(dtype: Any, dimensions: int = 1) -> Any:
-    return types.Array(dtype, dimensions, "C", readonly=True, aligned=False)
-
-
-_U8, _I64 = _input(types.uint8), _input(types.int64)
-_LAYOUT = _input(types.int64, 2)
+_U8, _I64 = input_array(types.uint8), input_array(types.int64)
+_LAYOUT = input_array(types.int64, 2)
 _OUT_U8, _OUT_I64 = types.uint8[::1], types.int64[::1]
 _INT = types.int64
 

@@ -19,6 +19,7 @@ from numba import types
 
 from weir.kernels.bytes import load8, store8
 from weir.kernels.declare import byte_kernel, byte_kernel_part
+from weir.kernels.kernel_types import input_array
 
 #: Bytes of an entry before its rows; where the time of its timer is.
 HEAD_BYTES, TIMER_AT = 13, 1
@@ -33,12 +34,8 @@ _FIRST = -(2**63)
 _SIZE_MASK = np.uint64(0xFFFFFFFF)
 
 
-def _input(dtype: Any, dimensions: int = 1) -> Any:
-    return types.Array(dtype, dimensions, "C", readonly=True, aligned=False)
-
-
-_U8, _I64 = _input(types.uint8), _input(types.int64)
-_LAYOUT = _input(types.int64, 2)
+_U8, _I64 = input_array(types.uint8), input_array(types.int64)
+_LAYOUT = input_array(types.int64, 2)
 _OUT_U8, _OUT_I64, _OUT_I64_2D = types.uint8[::1], types.int64[::1], types.int64[:, ::1]
 _INT = types.int64
 
@@ -268,7 +265,7 @@ def measure(
 @byte_kernel(
     types.void(
         *(_U8, _I64, _I64, _LAYOUT, _INT, _I64),
-        *(_INT, _I64, _I64, _U8, _input(types.int64, 2), _U8, _I64),
+        *(_INT, _I64, _I64, _U8, input_array(types.int64, 2), _U8, _I64),
         *(_I64, _OUT_U8),
     )
 )

@@ -17,19 +17,16 @@ import numpy as np
 from numba import types
 
 from weir.kernels.declare import byte_kernel, byte_kernel_part
+from weir.kernels.kernel_types import input_array
 
 #: Of a row, before its key.
 HEAD_BYTES = 32
 
 
-def _input(dtype: Any, dimensions: int = 1) -> Any:
-    return types.Array(dtype, dimensions, "C", readonly=True, aligned=False)
-
-
-_U8, _U64, _I32, _I64 = (_input(each) for each in (types.uint8, types.uint64, types.int32, types.int64))
+_U8, _U64, _I32, _I64 = (input_array(each) for each in (types.uint8, types.uint64, types.int32, types.int64))
 _OUT_U8, _OUT_I32, _OUT_I64 = types.uint8[::1], types.int32[::1], types.int64[::1]
 _INT = types.int64
-_ROWS = (_U64, _U8, _I64, _input(types.int64, 2))
+_ROWS = (_U64, _U8, _I64, input_array(types.int64, 2))
 
 
 @byte_kernel(types.void(_U64, _INT, _OUT_I32, _OUT_I32, _OUT_I32))
