@@ -6,7 +6,7 @@ import copy
 import logging
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -68,6 +68,19 @@ class Adoption:
         )
 
 
+@dataclass(frozen=True)
+class Restored:
+    """What a job was restored from; by default nothing."""
+
+    plan: RestorePlan = field(default_factory=RestorePlan)
+    #: Where the files of the plan are.
+    store: CheckpointStore | None = None
+    #: The subtasks here that the plan is for; those that a rescale adds begin with nothing.
+    subtasks: Sequence[SubtaskId] = ()
+    #: The checkpoint that the plan is of; 0: none.
+    checkpoint_id: int = 0
+
+
 class JobStores:
     """Where the state of a job is on this task manager, and which parts of a checkpoint its subtasks begin with.
 
@@ -80,26 +93,21 @@ class JobStores:
         checkpoint_store: CheckpointStore | None,
         publisher: Publisher | None,
         images: ImageAccess | None,
-        plan: RestorePlan,
-        restored_store: CheckpointStore | None,
-        restored: Iterable[SubtaskId],
-        restored_id: int = 0,
+        restored: Restored | None = None,
         sinks_uri: str = "",
     ) -> None:
-        """``restored``: the subtasks here that the plan is for; those that a rescale adds begin with nothing.
-
-        ``restored_id``: the checkpoint that the plan is of; 0: none. ``sinks_uri``: where the folders of sinks are.
-        """
+        """``sinks_uri``: where the folders of sinks are."""
+        restored = restored or Restored()
         self._sinks_uri = sinks_uri
-        self.restored_id = restored_id
+        self.restored_id = restored.checkpoint_id
         self.store = store
         self.checkpoint_store = checkpoint_store
         self.publisher = publisher
         self._images = images
-        self._plan = plan
-        self._restored_store = restored_store
-        self._restored = set(restored)
-        self._images_by_id = dict(plan.images)
+        self._plan = restored.plan
+        self._restored_store = restored.store
+        self._restored = set(restored.subtasks)
+        self._images_by_id = dict(restored.plan.images)
         #: Images of the two latest checkpoints of which groups were relinked.
         self._relinked: list[frozenset[str]] = []
 
@@ -278,62 +286,33 @@ def open_job_stores(
     """
     checkpoint_store = CheckpointStore.open(checkpoint_uri, job_id) if checkpoint_uri else None
     if checkpoint_store is None:
-        return JobStores(open_job_store(config), None, None, None, RestorePlan(), None, ())
+        return JobStores(open_job_store(config), None, None, None)
     sinks_uri = uri_below(checkpoint_uri, job_id, SINKS)
     if restore is None:
         # A store in memory has a directory too, for the images of it.
         images = _images(checkpoint_store, config)
         store = images.open_main(None)
         publisher = _publisher(checkpoint_store, store, config, database=database_run)
-        return JobStores(
-            store, checkpoint_store, publisher, images, RestorePlan(), None, (), sinks_uri=sinks_uri
-        )
-    is_own = restore[:2] == (checkpoint_uri, job_id)
-    return _open_restored(
-        config, checkpoint_store, sinks_uri, restore, is_own, topology, here, state_ids, database_run
-    )
-
-
-def _open_restored(
-    config: TaskManagerConfig,
-    checkpoint_store: CheckpointStore,
-    sinks_uri: str,
-    restore: tuple[str, str, str],
-    is_own: bool,
-    topology: Topology,
-    here: Sequence[SubtaskId],
-    state_ids: Mapping[str, int],
-    database_run: str,
-) -> JobStores:
-    """``is_own``: the checkpoint is in ``checkpoint_store``, so that its files need not be published again."""
-    uri, folder, manifest_path = restore
+        return JobStores(store, checkpoint_store, publisher, images, sinks_uri=sinks_uri)
+    uri, folder, path = restore
     restored_store = CheckpointStore.open(uri, folder)
-    manifest = restored_store.read_manifest(manifest_path)
+    manifest = restored_store.read_manifest(path)
     _check_kind(manifest, database_run)
     images = _images(restored_store, config)
     plan = _plan(manifest, topology, here, images)
     store = images.open_main(plan.main)
     try:
         drop_foreign(store, kept_states(plan, topology, state_ids))
-        opened_from = plan.main if is_own else None
-        publisher = _publisher(
-            checkpoint_store, store, config, opened_from, manifest.checkpoint_id, database_run
-        )
+        # Files of the same store need not be published again.
+        opened_from = plan.main if (uri, folder) == (checkpoint_uri, job_id) else None
+        checkpoint_id = manifest.checkpoint_id
+        publisher = _publisher(checkpoint_store, store, config, opened_from, checkpoint_id, database_run)
     except BaseException:
         images.close()
         store.close()
         raise
-    return JobStores(
-        store,
-        checkpoint_store,
-        publisher,
-        images,
-        plan,
-        restored_store,
-        here,
-        manifest.checkpoint_id,
-        sinks_uri,
-    )
+    begun_from = Restored(plan, restored_store, here, checkpoint_id)
+    return JobStores(store, checkpoint_store, publisher, images, begun_from, sinks_uri)
 
 
 def _plan(manifest: Manifest, topology: Topology, here: Sequence[SubtaskId], images: Images) -> RestorePlan:

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 from experiments.simulation.storage import SimulatedStore, image_name
 from experiments.simulation.world import World
-from task_manager.job_stores import JobStores, kept_states
+from task_manager.job_stores import JobStores, Restored, kept_states
 from task_manager.topology import Topology
 from weir.config import TaskManagerConfig
 from weir.errors import CheckpointError
 from weir.protocol.checkpoints.manifest import StoreImage
-from weir.protocol.checkpoints.restore_plan import RestorePlan, restore_plan
+from weir.protocol.checkpoints.restore_plan import restore_plan
 from weir.state.api import StateReader
 from weir.state.images.image_client import ImageClient, image_ids_of
 from weir.state.images.image_stores import drop_foreign
@@ -124,11 +124,12 @@ def open_simulated_state(
     world.counts["stores"] += 1
     publisher = SimulatedPublisher(store, backend, f"{address.split(':')[0]}.{world.counts['stores']}")
     if restore is None:
-        return JobStores(backend, store.files, publisher, images, RestorePlan(), None, ())
+        return JobStores(backend, store.files, publisher, images)
     manifest = store.read_manifest(restore[2])
     stages = {stage.index: [node.name for node in stage.nodes] for stage in topology.graph.stages}
     plan = restore_plan(manifest, stages, topology.routing, here)
     if plan.main is not None:
         backend.write(list(images.open(plan.main.image_id).scan()))
     drop_foreign(backend, kept_states(plan, topology, state_ids))
-    return JobStores(backend, store.files, publisher, images, plan, store.files, here, manifest.checkpoint_id)
+    restored = Restored(plan, store.files, here, manifest.checkpoint_id)
+    return JobStores(backend, store.files, publisher, images, restored)

@@ -46,6 +46,7 @@ class OutputEdge:
         ``combiner``: adds up rows of hot keys; None: all rows are sent as they come.
         """
         self.edge = edge
+        self._sent_columns = edge.sent_columns
         self._policy = policy
         self._combiner = combiner
         #: Batches in which rows of hot keys may still be added up.
@@ -138,7 +139,7 @@ class OutputEdge:
             return False
         if self._is_divided:
             return self._send_parts(self._parts_of(block, start, stop), holds=holds)
-        batch = narrowed(block.window(start, stop), self.edge.sent_columns)
+        batch = narrowed(block.window(start, stop), self._sent_columns)
         if self.edge.exchange is Exchange.HASH:
             batch, _ = with_key_hash(batch, self.edge.key_columns)
         if self.edge.exchange is Exchange.ROUND_ROBIN:
@@ -199,9 +200,9 @@ class OutputEdge:
         if block.late is not None and self.divides_late:
             bytes_max = min(writer.batch_bytes_max for writer in self.writers)
             limits = PartLimits(self._policy.whole_rows_max, bytes_max)
-        elif edge.sent_columns is not None:
+        elif self._sent_columns is not None:
             whole = block.joined()
-            block = Block(narrowed(whole.columns, edge.sent_columns), whole.selection)
+            block = Block(narrowed(whole.columns, self._sent_columns), whole.selection)
         table, consumers = self._group_to_subtask, self._in_order
         return divided(block, edge.key_columns, table, consumers, self._room_for_texts, limits)
 
@@ -267,7 +268,7 @@ class OutputEdge:
         """Queue one batch, in which the rows of each hot key are added up."""
         assert self._group_to_subtask is not None
         assert self._combiner is not None
-        batch, hashes = with_key_hash(narrowed(batch, self.edge.sent_columns), self.edge.key_columns)
+        batch, hashes = with_key_hash(narrowed(batch, self._sent_columns), self.edge.key_columns)
         block = self._combiner.combined(batch, hashes) or Block(batch)
         if len(self._writers) == 1:
             self.writers[0].add(block.rows())

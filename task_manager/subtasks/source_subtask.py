@@ -14,7 +14,7 @@ from weir.errors import InputError
 from weir.operators.reader_times import ReaderTimes
 from weir.operators.step_errors import as_kept, name_step, naming_step
 from weir.operators.step_flow import StepFlow
-from weir.protocol.watermarks.watermark_forward import WatermarkTimes
+from weir.protocol.watermarks.combined_watermarks import WatermarkTimes
 from weir.rows.block import Block
 from weir.rows.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, Watermark
 

@@ -12,7 +12,6 @@ from tests.file_limit import file_bytes_limited
 from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.config.stores import RocksDbConfig
 from weir.errors import StateError
-from weir.protocol.checkpoints.restore_plan import RestorePlan
 from weir.state.api import StateBackend
 from weir.state.stores.rocksdb import open_store
 
@@ -31,7 +30,7 @@ def failed_state(directory: Path, checkpoints: CheckpointStore | None) -> JobSto
     store = open_store(directory / "state.db", SETTINGS, fresh=True)
     with file_bytes_limited(1 << 20), pytest.raises(StateError, match="file size limit"):
         fill(store)
-    return JobStores(store, checkpoints, None, None, RestorePlan(), None, ())
+    return JobStores(store, checkpoints, None, None)
 
 
 def test_a_store_that_cannot_be_closed_is_dropped_if_there_are_checkpoints(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import polars as pl
 from weir.errors import GraphError
 from weir.plan.step_names import renamed_column
 from weir.specs.aggregate_functions import LARGEST_MAX, AggregateFunction
-from weir.specs.key_checks import check_is_name
+from weir.specs.expression_checks import check_is_name
 from weir.specs.keyed import Aggregate
 from weir.specs.windows import WindowAggregate
 

@@ -13,12 +13,12 @@ from weir.dataflow.aggregates import AggregateCall
 from weir.dataflow.frame import (
     Columns,
     InWindows,
+    KeyedFrame,
     StreamFrame,
     StreamT,
     checked_arguments,
     checked_callable,
 )
-from weir.dataflow.keyed_frame import KeyedFrame
 from weir.dataflow.windowed_streams import (
     check_given_once,
     checked_columns,

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from weir.errors import GraphError
+from weir.specs.expression_checks import check_is_name
 from weir.specs.joins import JoinBounds
-from weir.specs.key_checks import check_is_name
 from weir.spelling import did_you_mean
 from weir.state.ttl import duration_ms
 

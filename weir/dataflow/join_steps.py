@@ -8,9 +8,8 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from weir.dataflow.frame import KeyedT, StreamT
+from weir.dataflow.frame import KeyedFrame, KeyedT, StreamT
 from weir.dataflow.join_arguments import join_bounds
-from weir.dataflow.keyed_frame import KeyedFrame
 from weir.errors import GraphError
 from weir.plan.step_names import renamed_step
 from weir.rows.changes import is_changelog

@@ -32,7 +32,7 @@ from weir.specs import (
 from weir.specs.broadcast import BroadcastProcessSpec
 from weir.specs.changelog_aggregates import ChangelogAggregateSpec
 from weir.specs.changes import deduplicate_spec, is_number_or_time
-from weir.specs.key_checks import check_is_name, check_key_columns
+from weir.specs.expression_checks import check_is_name, check_key_columns
 from weir.specs.row_order import order_columns
 from weir.state.ttl import duration_ms
 from weir.state.types import describe

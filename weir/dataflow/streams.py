@@ -21,7 +21,7 @@ from weir.errors import GraphError
 from weir.plan.graph import Exchange, Input
 from weir.plan.step_names import renamed_columns
 from weir.specs import UnionSpec
-from weir.specs.key_checks import check_is_name, check_key_columns
+from weir.specs.expression_checks import check_is_name, check_key_columns
 from weir.specs.row_order import order_columns
 from weir.specs.window_kinds import Window
 from weir.specs.window_top import WindowTopPartSpec, WindowTopSpec

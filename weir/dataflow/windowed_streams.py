@@ -14,13 +14,13 @@ from weir.dataflow.aggregates import AggregateCall, listed_aggregates
 from weir.dataflow.frame import (
     Columns,
     InWindows,
+    KeyedFrame,
     KeyedT,
     StreamFrame,
     checked_arguments,
     checked_callable,
     type_name,
 )
-from weir.dataflow.keyed_frame import KeyedFrame
 from weir.dataflow.windows import Duration, lateness_ms
 from weir.errors import GraphError
 from weir.operators.windows.rows.row_aggregates import ChangelogRowAggregates, RowAggregates

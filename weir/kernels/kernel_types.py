@@ -17,3 +17,8 @@ OFFSETS = TYPES.Array(TYPES.int32, 1, "C")
 INTS = TYPES.Array(TYPES.int64, 1, "C")
 FLOATS = TYPES.Array(TYPES.float64, 1, "C")
 INTS_2D = TYPES.Array(TYPES.int64, 2, "C")
+
+
+def input_array(dtype: Any, dimensions: int = 1) -> Any:
+    """Return the type of an array that a kernel only reads: also one that lies where Arrow has put it."""
+    return TYPES.Array(dtype, dimensions, "C", readonly=True, aligned=False)

@@ -18,14 +18,10 @@ from numba import types
 
 from weir.kernels.bytes import byte_at, load4, load8, same_bytes
 from weir.kernels.declare import brief_kernel, byte_kernel, byte_kernel_part, kernel
-
-
-def _input(dtype: Any) -> Any:
-    return types.Array(dtype, 1, "C", readonly=True, aligned=False)
-
+from weir.kernels.kernel_types import input_array
 
 _U8, _I32, _I64, _U16, _U64 = (
-    _input(dtype) for dtype in (types.uint8, types.int32, types.int64, types.uint16, types.uint64)
+    input_array(dtype) for dtype in (types.uint8, types.int32, types.int64, types.uint16, types.uint64)
 )
 _OUT_U8, _OUT_U16, _OUT_U32, _OUT_U64, _OUT_I64 = (
     dtype[::1] for dtype in (types.uint8, types.uint16, types.uint32, types.uint64, types.int64)

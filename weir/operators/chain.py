@@ -25,20 +25,19 @@ from weir.author.operator import (
     WaitingOperator,
 )
 from weir.errors import UserFunctionError
+from weir.operators.ahead import looked_ahead
 from weir.operators.chain_life import ChainLife
-from weir.operators.chain_pauses import ChainPauses, holds_back
 from weir.operators.chain_ports import BlockOutput, ChainOutput, RowIsolation
 from weir.operators.parts_in_time import PartsInTime
 from weir.operators.pauses import Pause
 from weir.operators.step_errors import name_step
-from weir.operators.step_flow import WaitingRows
-from weir.operators.time_order import TimeOrder
+from weir.operators.step_flow import ChainPauses, WaitingRows, holds_back
+from weir.operators.time_order import time_order_of
 from weir.rows import row_watermarks
 from weir.rows.block import Block, LateColumn
 from weir.rows.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS
 from weir.rows.row_watermarks import RowWatermarks, TimeCuts
 from weir.rows.side_outputs import SideRows, output_id
-from weir.specs.base import IN_ORDER_STATE
 from weir.state.tables.opened import StateTables
 
 #: No operator can yield it, whatever its author wrote.
@@ -106,7 +105,7 @@ class OperatorChain(ChainLife, Generic[OutputT]):
         first = self._operators[0][0] if self._operators else None
         self._holder = first if isinstance(first, HoldsRows) else None
         #: Brings rows into the order of time before they come here; None: nothing does.
-        self.order = _time_order(self._operators[0][1]) if self._operators else None
+        self.order = time_order_of(self._operators[0][1]) if self._operators else None
         self._takes_blocks = output if isinstance(output, BlockOutput) else None
         #: What is on its way between the operators.
         self.pauses = ChainPauses(self._operators)
@@ -127,11 +126,6 @@ class OperatorChain(ChainLife, Generic[OutputT]):
                 operator.time_cuts if isinstance(operator, InTimeOperator) else TimeCuts.NONE
                 for operator, _ in self._operators
             ]
-
-    @property
-    def tells_inputs_apart(self) -> bool:
-        """Return whether the first operator must get the rows of one input at a time."""
-        return bool(self._operators) and self._operators[0][0].tells_inputs_apart
 
     @property
     def holds_time(self) -> bool:
@@ -263,11 +257,6 @@ class OperatorChain(ChainLife, Generic[OutputT]):
             self._takes_blocks.emit_block(Block(batch, numbers), 0, batch.num_rows, len(numbers))
         return True
 
-    @property
-    def only_filters(self) -> bool:
-        """Return whether it does nothing but drop rows, so that they may lack a column."""
-        return all(isinstance(operator, AheadFilter) for operator, _ in self._operators)
-
     def look_ahead(self, batch: pa.RecordBatch, late: LateColumn | None = None) -> Block | None:
         """What the first operators, as far as they only drop rows, leave of rows that come later.
 
@@ -276,20 +265,7 @@ class OperatorChain(ChainLife, Generic[OutputT]):
         """
         if self.isolation is not None:
             return None
-        numbers = np.arange(batch.num_rows)
-        kept: list[np.ndarray] = []
-        for operator, _ in self._operators:
-            if not isinstance(operator, AheadFilter):
-                break
-            left = batch if len(numbers) == batch.num_rows else batch.take(pa.array(numbers))
-            mask = operator.kept_ahead(left)
-            if mask is None:
-                break
-            numbers = numbers[mask]
-            kept.append(numbers)
-        if self._operators and not kept:
-            return None
-        return Block(batch, numbers if len(numbers) < batch.num_rows else None, late, kept)
+        return looked_ahead(self.operators, batch, late)
 
     def process_block(self, block: Block, start: int, stop: int) -> None:
         """Rows of a block are due: those that are left go on to the operators after its filters, or leave.
@@ -352,12 +328,6 @@ class OperatorChain(ChainLife, Generic[OutputT]):
         if not self._assigners:
             return float("inf")
         return next(reversed(self._assigners.values())).idle_at_s
-
-    def on_input_watermark(self, input_index: int, time_ms: int) -> None:
-        """Tell the first operator of the watermark of one of its inputs alone."""
-        operator, context = self._operators[0]
-        with self._naming(context):
-            operator.on_input_watermark(input_index, time_ms)
 
     def drain(self, until_s: float | None = None) -> None:
         """Key groups may move, or a barrier is about to be passed on: let operators emit what is under way.
@@ -525,9 +495,3 @@ class OperatorChain(ChainLife, Generic[OutputT]):
         for index, (operator, _) in enumerate(self._operators):
             self._send_in_order(index, operator.finish, WATERMARK_MAX_MS)
         self.flush()
-
-
-def _time_order(context: OperatorContext) -> TimeOrder | None:
-    """What brings rows into the order of time before the first operator of a stage; None: that does not need it."""
-    tables = context.tables
-    return None if tables is None or IN_ORDER_STATE not in tables.state_ids else TimeOrder(context)

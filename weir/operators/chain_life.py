@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
-from weir.author.operator import DividedOperator, Json, LateDelivery, LateSync, Operator, OperatorContext
+from weir.author.operator import (
+    AheadFilter,
+    DividedOperator,
+    Json,
+    LateDelivery,
+    LateSync,
+    Operator,
+    OperatorContext,
+)
 from weir.operators.step_errors import as_kept, naming_step
 from weir.state.tables.capture import Capture
 from weir.state.tables.opened import StateTables
@@ -36,6 +44,22 @@ class ChainLife:
     def operators(self) -> list[Operator]:
         """The operators, in the order in which rows pass them."""
         return [operator for operator, _ in self._operators]
+
+    @property
+    def tells_inputs_apart(self) -> bool:
+        """Return whether the first operator must get the rows of one input at a time."""
+        return bool(self._operators) and self._operators[0][0].tells_inputs_apart
+
+    @property
+    def only_filters(self) -> bool:
+        """Return whether it does nothing but drop rows, so that they may lack a column."""
+        return all(isinstance(operator, AheadFilter) for operator, _ in self._operators)
+
+    def on_input_watermark(self, input_index: int, time_ms: int) -> None:
+        """Tell the first operator of the watermark of one of its inputs alone."""
+        operator, context = self._operators[0]
+        with self._naming(context):
+            operator.on_input_watermark(input_index, time_ms)
 
     def open(self) -> None:
         """Open all operators, the last one first, so that each finds its successor ready."""

@@ -1,19 +1,29 @@
-"""Rows on their way into one step of a chain, and where the step is with those that it was given.
+"""Rows on their way into the steps of a chain, and where each step is with those that it was given.
 
 A step before may tell much at once, for which a slow step takes long. So a step takes what waits for it in parts that
 are bounded by the time they take, and barriers pass between two of them: what waits then is part of the checkpoint.
+
+A pause, where barriers pass though operators are not done, comes where one has yielded one (``weir.operators.pauses``),
+or has taken such a part. What operators before it are about to yield is drawn up to their own next pause, so that their
+state is that after it; then rows are parked, and a restart takes them up again.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from weir.author.operator import Operator, OperatorContext, WaitingOperator
+from weir.clock import SystemClock
+from weir.errors import CheckpointError
 from weir.protocol.part_rows import PartRows
 from weir.rows.records import WATERMARK_MIN_MS
+
+#: The subtask looks around between two parts of rows, seconds after it did so last.
+_LOOK_S = 0.1
 
 
 class WaitingRows(NamedTuple):
@@ -83,3 +93,95 @@ def step_keys(names: list[str]) -> list[str]:
     for name in names:
         found.append(f"{name}#{names[: len(found)].count(name) + 1}" if name in names[: len(found)] else name)
     return found
+
+
+class ChainPauses:
+    """What the steps of one chain have on their way; used by the chain, and asked by its subtask."""
+
+    def __init__(self, steps: Sequence[tuple[Operator, OperatorContext]]) -> None:
+        self._steps = steps
+        #: Rows on their way into each operator.
+        self.flows = [StepFlow(context.batch_size) for _, context in steps]
+        #: Called where barriers may pass, and the chain takes rows again only afterwards; None: nobody minds. It gets
+        #: what the first operator has on its way, also what changes there when :meth:`OperatorChain.park` draws it on.
+        self.on_pause: Callable[[StepFlow], None] | None = None
+        #: The last operator that may be about to yield more, at a pause; None: there is no pause.
+        self.paused_at: int | None = None
+        #: What is under way is named by these in checkpoints.
+        self._keys = step_keys([context.operator_name for _, context in steps])
+        #: No pause: a barrier is being passed on, or key groups move.
+        self._is_draining = False
+        self._drains_until_s: float | None = None
+        #: Monotonic second at which the subtask last looked around at a pause.
+        self._looked_s = float("-inf")
+        clock = steps[0][1].clock if steps else SystemClock()
+        self.now_s = clock.monotonic_s
+
+    def drain(self, send: Callable[[int], None], until_s: float | None) -> None:
+        """Let operators ``send`` what they hold back; what they would yield after a moment they keep.
+
+        What is under way before a pause is parked.
+        """
+        self._is_draining, self._drains_until_s = True, until_s
+        first = 0 if self.paused_at is None else self.paused_at + 1
+        for index in range(first, len(self._steps)):
+            if holds_back(self._steps[index][0]):
+                send(index)
+        self._is_draining, self._drains_until_s = False, None
+
+    def is_over(self) -> bool:
+        """Returns whether what is drained has taken too long."""
+        return self._drains_until_s is not None and self.now_s() >= self._drains_until_s
+
+    def pause(self, index: int, now_s: float) -> None:
+        """No operator after this one has anything to do: let the subtask look around, unless it has just done so."""
+        if self.on_pause is None or self._is_draining or self.paused_at is not None:
+            return
+        if now_s - self._looked_s < _LOOK_S:
+            return
+        self.paused_at, self._looked_s = index, now_s
+        self.on_pause(self.flows[0])
+        self.paused_at = None
+
+    def unfinished(self) -> list[int]:
+        """Returns, at a pause, the operators that are about to yield more, and not at a pause of their own."""
+        if self.paused_at is None:
+            return []
+        flows = enumerate(self.flows[: self.paused_at + 1])
+        return [index for index, flow in flows if flow.outputs is not None and flow.at_pause is None]
+
+    def park(self, *, with_first: bool) -> list[WaitingRows]:
+        """Returns rows that are on their way, in the order in which they are to be resumed; see the chain."""
+        found = []
+        for index in reversed(range(len(self._steps))):
+            operator, flow = self._steps[index][0], self.flows[index]
+            rows = list(operator.under_way()) if isinstance(operator, WaitingOperator) else []
+            if (index or with_first) and (rest := flow.rest) is not None:
+                rows.append(rest)
+            rows += flow.waiting
+            known_ms = flow.known_ms
+            found += [WaitingRows(self._keys[index], batch, known_ms) for batch in rows if batch.num_rows]
+        return found
+
+    def bring_back(self, rows: Sequence[WaitingRows]) -> list[int]:
+        """Let rows that were parked wait again; returns for which operators: what has come furthest goes first.
+
+        Raises:
+            CheckpointError: a step that they wait for is not here any more.
+        """
+        for item in rows:
+            if item.step not in self._keys:
+                raise CheckpointError(
+                    f"the checkpoint has rows under way to step {item.step.split('#')[0]!r}, which is not behind the "
+                    "same steps any more; let the job as it was go on until they have passed, and start this one from "
+                    "a later savepoint"
+                )
+            flow = self.flows[self._keys.index(item.step)]
+            flow.waiting.append(item.batch)
+            flow.reached_ms = min(each.known_ms for each in rows if each.step == item.step)
+        return [index for index in reversed(range(len(self.flows))) if self.flows[index].waiting]
+
+
+def holds_back(operator: Operator) -> bool:
+    """Returns whether an operator yields later what it makes of rows, and is to be drained for barriers."""
+    return type(operator).drain is not Operator.drain

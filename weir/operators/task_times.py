@@ -15,9 +15,8 @@ from weir.author.operator import HELD_INPUT, Json
 from weir.operators.chain import OperatorChain
 from weir.operators.chain_ports import SubtaskOutput
 from weir.operators.step_flow import StepFlow, WaitingRows
-from weir.protocol.watermarks.combined_watermarks import WatermarkTracker, channels_by_edge
+from weir.protocol.watermarks.combined_watermarks import WatermarkForward, WatermarkTracker, channels_by_edge
 from weir.protocol.watermarks.input_times import InputTimes, times_to_json
-from weir.protocol.watermarks.watermark_forward import WatermarkForward
 from weir.rows import row_watermarks
 from weir.rows.records import KEY_HASH_COLUMN, WATERMARK_MAX_MS, WATERMARK_MIN_MS, Idle, Watermark
 from weir.types import ChannelId

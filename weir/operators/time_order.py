@@ -271,3 +271,9 @@ def _sorted(batch: pa.RecordBatch) -> pa.RecordBatch:
     if not (falls | (same & (numbers[1:] < numbers[:-1]))).any():
         return batch
     return batch.take(pa.array(np.lexsort((numbers, as_of_ms))))
+
+
+def time_order_of(context: OperatorContext) -> TimeOrder | None:
+    """What brings rows into the order of time before the first operator of a stage; None: that does not need it."""
+    tables = context.tables
+    return None if tables is None or IN_ORDER_STATE not in tables.state_ids else TimeOrder(context)

@@ -18,7 +18,7 @@ from weir.plan.rules.partitioning import is_spread_by, partitionings
 from weir.rows.changes import is_changelog, refuse_changes
 from weir.rows.schemas import schema_difference
 from weir.specs import OperatorSpec, SourceSpec
-from weir.specs.key_checks import check_key_columns
+from weir.specs.expression_checks import check_key_columns
 from weir.spelling import did_you_mean
 from weir.types import MAX_PARALLELISM_MAX
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from weir.kernels.bytes import byte_pointer, ir, trailing_zeros, untyped_intrinsic
 from weir.kernels.declare import byte_kernel, byte_kernel_part
+from weir.kernels.kernel_types import input_array
 
 #: Untyped, because numba types only a part of it.
 _types: Any = numba.types
@@ -22,11 +23,7 @@ _ALL = np.uint64(2**64 - 1)
 _LAST, _LAST_TWO, _LAST_THREE = (np.uint64(2**64 - 2 ** (64 - count)) for count in (1, 2, 3))
 
 
-def _input(dtype: Any) -> Any:
-    return _types.Array(dtype, 1, "C", readonly=True, aligned=False)
-
-
-_BYTES = _input(_types.uint8)
+_BYTES = input_array(_types.uint8)
 
 
 class _Block:
@@ -161,8 +158,8 @@ def right_bytes(data: np.ndarray) -> int:
 
 
 @byte_kernel(
-    _types.boolean(_BYTES, _input(_types.int32)),
-    _types.boolean(_BYTES, _input(_types.int64)),
+    _types.boolean(_BYTES, input_array(_types.int32)),
+    _types.boolean(_BYTES, input_array(_types.int64)),
 )
 def begin_characters(data: np.ndarray, starts: np.ndarray) -> bool:
     """Whether the bytes at all of these places begin a character, if the whole is UTF-8."""

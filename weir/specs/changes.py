@@ -12,7 +12,7 @@ from weir.errors import GraphError
 from weir.rows.changes import CHANGE_COLUMN, changelog_schema, is_changelog
 from weir.rows.records import SYSTEM_COLUMNS
 from weir.specs.aggregate_functions import decimal_mend
-from weir.specs.key_checks import check_is_name
+from weir.specs.expression_checks import check_is_name
 from weir.specs.keyed import ExpiringSpec, KeyedSpec
 from weir.specs.row_order import OrderColumn, check_row_order
 from weir.specs.words import duration_words

@@ -12,7 +12,7 @@ from weir.errors import GraphError
 from weir.rows.changes import check_keeps_changes
 from weir.rows.records import SYSTEM_COLUMNS
 from weir.specs.base import OperatorSpec
-from weir.specs.key_checks import check_is_name
+from weir.specs.expression_checks import check_is_name
 from weir.spelling import did_you_mean
 
 

@@ -10,8 +10,8 @@ import pyarrow.types as pat
 
 from weir.errors import GraphError
 from weir.specs.base import OperatorSpec
+from weir.specs.expression_checks import check_is_name, check_key_columns
 from weir.specs.kafka_properties import ClientProperties
-from weir.specs.key_checks import check_is_name, check_key_columns
 from weir.specs.lookups import LookupType
 from weir.spelling import did_you_mean
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from weir.errors import GraphError
 from weir.rows.records import SYSTEM_COLUMNS
 from weir.specs.base import OperatorSpec
-from weir.specs.key_checks import check_is_name
+from weir.specs.expression_checks import check_is_name
 from weir.spelling import did_you_mean
 
 #: ``await function(*key)`` returns a dict of the declared columns, or None: there is nothing for this key.

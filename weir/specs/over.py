@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from weir.errors import GraphError
 from weir.rows.records import SYSTEM_COLUMNS
-from weir.specs.key_checks import check_key_columns
+from weir.specs.expression_checks import check_key_columns
 from weir.specs.keyed import KeyedSpec
 from weir.specs.row_order import OrderColumn, check_row_order
 from weir.spelling import did_you_mean

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from weir.errors import GraphError
-from weir.specs.key_checks import check_is_name
+from weir.specs.expression_checks import check_is_name
 from weir.spelling import did_you_mean
 
 

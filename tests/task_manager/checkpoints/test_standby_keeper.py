@@ -18,7 +18,6 @@ from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.checkpoints.layout import manifest_path
 from weir.clock import SystemClock
 from weir.protocol.checkpoints.manifest import GroupPlace, SubtaskPart
-from weir.protocol.checkpoints.restore_plan import RestorePlan
 from weir.state.images.image_publisher import ImagePublisher
 from weir.state.images.image_stores import Images
 from weir.state.layout import encode_key
@@ -229,9 +228,6 @@ def test_a_job_from_a_savepoint_on_this_disk_keeps_what_its_own_checkpoints_else
         CheckpointStore(MemoryPlace()),
         None,
         Images(CheckpointStore.open(str(tmp_path / "savepoint"), "job"), tmp_path / "store", None),
-        RestorePlan(),
-        None,
-        (),
     )
     assert state.standby_copies().folder == tmp_path / "store" / STANDBY_NAME
     state.close()

@@ -12,7 +12,6 @@ from tests.weir.state.state_peer import STAGE, serving
 from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.clock import SystemClock
 from weir.protocol.checkpoints.manifest import GroupPlace, Manifest, SubtaskPart
-from weir.protocol.checkpoints.restore_plan import RestorePlan
 from weir.protocol.routing import GroupMove
 from weir.state.images.image_client import is_image
 from weir.state.images.image_publisher import ImagePublisher
@@ -49,7 +48,7 @@ class Side:
         self.images = Images(files, root / name, SMALL_SETTINGS)
         self.store = self.images.open_main(None)
         self.publisher = ImagePublisher(files, self.store, root / name, name)
-        self.stores = JobStores(self.store, files, self.publisher, self.images, RestorePlan(), None, ())
+        self.stores = JobStores(self.store, files, self.publisher, self.images)
         self._serving = serving(self.store)
         self.peer = self._serving.__enter__()
         #: The other side's peer.

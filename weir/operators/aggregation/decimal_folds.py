@@ -8,9 +8,9 @@ from typing_extensions import override
 
 from weir.operators.aggregation import decimal_kernels as kernels
 from weir.operators.aggregation import fold_kernels
+from weir.operators.aggregation.columns import Cells, FoldRows
 from weir.operators.aggregation.decimals import decimal_cells, decimals_of, means_of, too_long
 from weir.operators.aggregation.fold import Fold, Room
-from weir.operators.aggregation.rows import Cells, FoldRows
 from weir.specs.aggregate_functions import decimal_type
 
 

@@ -19,14 +19,14 @@ import numpy as np
 from numba import types
 
 from weir.kernels.declare import kernel, kernel_part
+from weir.kernels.kernel_types import input_array
 
-
-def _input(dtype: Any, dimensions: int = 1) -> Any:
-    return types.Array(dtype, dimensions, "C", readonly=True, aligned=False)
-
-
-_SLOTS, _VALID, _INDEX = _input(types.int32), _input(types.uint8), _input(types.int64)
-_VALUES, _COUNTS, _PRESENCE_IN = _input(types.int64, 2), _input(types.int64), _input(types.uint8, 2)
+_SLOTS, _VALID, _INDEX = input_array(types.int32), input_array(types.uint8), input_array(types.int64)
+_VALUES, _COUNTS, _PRESENCE_IN = (
+    input_array(types.int64, 2),
+    input_array(types.int64),
+    input_array(types.uint8, 2),
+)
 _CELLS, _PRESENCE = types.int64[:, ::1], types.uint8[:, ::1]
 _INT, _BIT, _FLAG = types.int64, types.uint8, types.boolean
 _OUT, _OUT_VALID = types.int64[:, ::1], types.uint8[::1]

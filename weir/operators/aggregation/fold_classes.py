@@ -11,8 +11,14 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from weir.operators.aggregation.decimal_folds import DECIMAL_FOLDS
-from weir.operators.aggregation.fold import Fold
-from weir.operators.aggregation.number_folds import CountFold, DroppedFold, ExtremeFold, MeanFold, SumFold
+from weir.operators.aggregation.fold import (
+    CountFold,
+    DroppedFold,
+    ExtremeFold,
+    Fold,
+    MeanFold,
+    SumFold,
+)
 from weir.operators.aggregation.part_folds import DistinctFold, QuantileFold, RegistersFold
 from weir.operators.aggregation.value_folds import ByTimeFold, LargestFold, MomentsFold
 from weir.specs.aggregate_functions import AnyAggregate

@@ -20,14 +20,10 @@ from typing import Any
 from numba import types
 
 from weir.kernels.declare import kernel
+from weir.kernels.kernel_types import input_array
 
-
-def _input(dtype: Any, dimensions: int = 1) -> Any:
-    return types.Array(dtype, dimensions, "C", readonly=True, aligned=False)
-
-
-_SLOTS, _VALID, _INDEX = _input(types.int32), _input(types.uint8), _input(types.int64)
-_INTS, _FLOATS = _input(types.int64), _input(types.float64)
+_SLOTS, _VALID, _INDEX = input_array(types.int32), input_array(types.uint8), input_array(types.int64)
+_INTS, _FLOATS = input_array(types.int64), input_array(types.float64)
 _INT_CELLS, _FLOAT_CELLS, _PRESENCE = types.int64[:, ::1], types.float64[:, ::1], types.uint8[:, ::1]
 _INT = types.int64
 
@@ -154,8 +150,8 @@ def mean(
             out_valid[row] = number != 0
 
 
-_INT_CELLS_IN, _FLOAT_CELLS_IN = _input(types.int64, 2), _input(types.float64, 2)
-_PRESENCE_IN = _input(types.uint8, 2)
+_INT_CELLS_IN, _FLOAT_CELLS_IN = input_array(types.int64, 2), input_array(types.float64, 2)
+_PRESENCE_IN = input_array(types.uint8, 2)
 
 
 @kernel(types.int64(_INDEX, _INT_CELLS_IN, _INT, _INT_CELLS))

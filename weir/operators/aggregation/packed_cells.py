@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from weir.operators.aggregation.rows import Cells
+from weir.operators.aggregation.columns import Cells
 
 
 def packed_bytes(cell_count: int) -> int:

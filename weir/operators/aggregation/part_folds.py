@@ -8,9 +8,8 @@ from typing_extensions import override
 
 from weir.operators.aggregation import fold_kernels as kernels
 from weir.operators.aggregation import part_kernels
-from weir.operators.aggregation.fold import Room
-from weir.operators.aggregation.number_folds import CountedFold
-from weir.operators.aggregation.rows import Cells, FoldRows
+from weir.operators.aggregation.columns import Cells, FoldRows
+from weir.operators.aggregation.fold import CountedFold, Room
 from weir.specs.aggregate_functions import hyperloglog_precision
 
 

@@ -11,14 +11,10 @@ import numpy as np
 from numba import types
 
 from weir.kernels.declare import kernel, kernel_part
-
-
-def _input(dtype: Any, dimensions: int = 1) -> Any:
-    return types.Array(dtype, dimensions, "C", readonly=True, aligned=False)
-
+from weir.kernels.kernel_types import input_array
 
 _IN_U8, _IN_U64, _IN_I32, _IN_I64 = (
-    _input(dtype) for dtype in (types.uint8, types.uint64, types.int32, types.int64)
+    input_array(dtype) for dtype in (types.uint8, types.uint64, types.int32, types.int64)
 )
 _U8, _U16, _U64, _I64 = (dtype[::1] for dtype in (types.uint8, types.uint16, types.uint64, types.int64))
 _LOW_32, _HIGH_32 = np.uint64(0xFFFFFFFF), np.uint64(0xFFFFFFFF00000000)
@@ -181,7 +177,7 @@ def estimates(ranks: Any, at: Any, precision: Any, out: Any) -> None:
         out[row] = np.int64(np.rint(_estimate(ranks, row, at, precision)))
 
 
-@kernel(types.void(_IN_I64, _input(types.uint8, 2), types.uint16[:, ::1], types.int64))
+@kernel(types.void(_IN_I64, input_array(types.uint8, 2), types.uint16[:, ::1], types.int64))
 def ranks_of_registers(index: Any, registers: Any, ranks: Any, at: Any) -> None:
     """Count registers by rank; ``index``: whose each block of 64 registers is."""
     for entry in range(index.size):

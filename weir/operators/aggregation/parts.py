@@ -17,10 +17,9 @@ from typing_extensions import override
 
 from weir.keys import hashing as weir_keys
 from weir.operators.aggregation import part_kernels as kernels
-from weir.operators.aggregation.columns import numbers, rows_that_count
+from weir.operators.aggregation.columns import Cells, numbers, rows_that_count
 from weir.operators.aggregation.part_entries import PartEntries
 from weir.operators.aggregation.quantile_buckets import QuantileBuckets
-from weir.operators.aggregation.rows import Cells
 from weir.specs.aggregate_functions import (
     AggregatePart,
     AnyAggregate,

@@ -7,9 +7,8 @@ import pyarrow as pa
 from typing_extensions import override
 
 from weir.operators.aggregation import value_kernels as kernels
-from weir.operators.aggregation.columns import array_of, from_words, lists_of, words
+from weir.operators.aggregation.columns import Cells, FoldRows, array_of, from_words, lists_of, words
 from weir.operators.aggregation.fold import Fold, Room
-from weir.operators.aggregation.rows import Cells, FoldRows
 
 
 class MomentsFold(Fold):

@@ -107,16 +107,15 @@ class ChangeJoinOperator(JoinOperator):
         _, own_stops, owed = self._present(block, side)
         present = np.diff(own_stops, prepend=0) + block.chunks.rows_not_loaded(side, len(block.keys))
         rows = batch.num_rows
-        fate, deed, turns = (np.empty(rows, dtype=np.uint8) for _ in range(3))
-        counts = np.empty(rows, dtype=np.int64)
+        of_keys = np.stack((present, owed, np.full(len(block.keys), -1)))
+        decided, counts = np.empty((3, rows), dtype=np.uint8), np.empty(rows, dtype=np.int64)
         kernels.decide(
             *(keys, changes, own, own_offsets),
             *(block.data, block.bounds, side, self._kept.columns_at(side), self._tells(side)),
-            *(others.totals, present, owed),
-            *(np.full(len(block.keys), -1), np.empty(rows, dtype=np.int64)),
-            *(fate, deed, turns, block.changed, counts),
+            *(others.totals, of_keys, np.empty(rows, dtype=np.int64)),
+            *(decided, block.changed, counts),
         )
-        return _Decided(fate, deed, turns, counts)
+        return _Decided(*decided, counts)
 
     def _present(self, block: Block, side: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Where the rows of a side begin, where those of each key end among them, and how many each key is owed."""

@@ -13,6 +13,7 @@ from numba import types
 
 from weir.kernels.bytes import load8
 from weir.kernels.declare import byte_kernel, byte_kernel_part
+from weir.kernels.kernel_types import input_array
 from weir.operators.joins.join_kernels import FLAGS_AT, GONE, HEAD_BYTES, MATCHED, side_of
 
 #: Of a kept row: it was taken away before it came, and takes away the next one that equals it. These joins have no use
@@ -29,12 +30,8 @@ NOTHING, PLAIN, UPDATE = 0, 1, 2
 PAIRS, OWN_ALONE, OTHER_ALONE, OWN_PAIRED, OTHER_PAIRED = 1, 2, 4, 8, 16
 
 
-def _input(dtype: Any, dimensions: int = 1) -> Any:
-    return types.Array(dtype, dimensions, "C", readonly=True, aligned=False)
-
-
-_U8, _I64 = _input(types.uint8), _input(types.int64)
-_LAYOUT = _input(types.int64, 2)
+_U8, _I64 = input_array(types.uint8), input_array(types.int64)
+_LAYOUT = input_array(types.int64, 2)
 _OUT_U8, _OUT_I64 = types.uint8[::1], types.int64[::1]
 _INT = types.int64
 
@@ -100,8 +97,8 @@ def _kept_equal(
     types.void(
         *(_I64, _U8, _U8, _I64),
         *(_OUT_U8, _I64, _INT, _INT, _INT, _I64),
-        *(_OUT_I64, _OUT_I64, _OUT_I64, _OUT_I64),
-        *(_OUT_U8, _OUT_U8, _OUT_U8, _OUT_U8, _OUT_I64),
+        *(types.int64[:, ::1], _OUT_I64),
+        *(types.uint8[:, ::1], _OUT_U8, _OUT_I64),
     )
 )
 def decide(
@@ -115,13 +112,9 @@ def decide(
     columns_at: Any,
     tells: Any,
     others: Any,
-    present: Any,
-    owed: Any,
-    last: Any,
+    of_keys: Any,
     previous: Any,
-    fate: Any,
-    deed: Any,
-    turns: Any,
+    decided: Any,
     changed: Any,
     counts: Any,
 ) -> None:
@@ -138,17 +131,17 @@ def decide(
         columns_at: where columns begin in a kept row of the side.
         tells: sum of ``PAIRS`` and others.
         others: rows of the other side, or combinations of rows of all other sides, by key.
-        present: rows of this side, by key; changed.
-        owed: rows of this side that were taken away before they came, by key; changed.
-        last: -1 for each key; changed.
+        of_keys: rows of this side, by key; below them those that were taken away before they came; below these -1 for
+            each key. Changed.
         previous: of shape (rows,).
-        fate: whether the row is ``KEPT``.
-        deed: what it does.
-        turns: 1: with it the other side's rows have a partner for the first time, or no more.
+        decided: of each row whether it is ``KEPT``; below that what it does; below that 1: with it the other side's
+            rows have a partner for the first time, or no more.
         changed: set for keys of which flags in ``data`` changed.
         counts: rows that it tells.
     """
     rows = keys.size
+    present, owed, last = of_keys[0], of_keys[1], of_keys[2]
+    fate, deed, turns = decided[0], decided[1], decided[2]
     for row in range(rows):
         key = keys[row]
         previous[row] = last[key]

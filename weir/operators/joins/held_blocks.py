@@ -25,7 +25,8 @@ def rows_by_group(rows: HeldRows, chosen: np.ndarray, groups: int) -> Iterator[t
     own = weir_keys.key_groups(rows.hashes[chosen], groups)
     order = np.argsort(own, kind="stable")
     chosen, own = chosen[order], own[order]
-    _, keys, key_offsets, times, lower, until = rows.columns()
+    _, keys, key_offsets = rows.key_columns()
+    times, lower, until = rows.times, rows.lower, rows.until
     lengths = np.diff(key_offsets)[chosen] + np.diff(rows.offsets)[chosen] + kernels.HEAD_BYTES
     offsets = np.zeros(len(chosen) + 1, dtype=np.int64)
     np.cumsum(lengths, out=offsets[1:])

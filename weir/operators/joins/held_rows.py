@@ -33,10 +33,13 @@ class HeldRows:
     def __len__(self) -> int:
         return len(self.hashes)
 
-    def columns(self) -> tuple[np.ndarray, ...]:
-        """What ``recent_kernels`` take of rows."""
-        offsets = self.keys.offsets.astype(np.int64, copy=False)
-        return self.hashes, self.keys.data, offsets, self.times, self.lower, self.until
+    def key_columns(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """What ``recent_kernels`` take of keys."""
+        return self.hashes, self.keys.data, self.keys.offsets.astype(np.int64, copy=False)
+
+    def numbers(self) -> np.ndarray:
+        """Return times, ``lower`` and ``until``, one below the other."""
+        return np.stack((self.times, self.lower, self.until))
 
     def only(self, rows: np.ndarray, data: np.ndarray, offsets: np.ndarray) -> HeldRows:
         """Some of them, by their numbers (int64), with these columns."""
@@ -98,9 +101,9 @@ class HeldSide:
             self._hashes[:count], keys, times, lower, until, self._data, self._offsets[: count + 1]
         )
 
-    def index(self) -> tuple[np.ndarray, np.ndarray]:
+    def to_match(self) -> tuple[np.ndarray, ...]:
         """What ``recent_kernels.match`` takes."""
-        return self._heads, self._nexts
+        return *self.rows().key_columns(), self._numbers, self._heads, self._nexts
 
     def put(self, rows: HeldRows) -> None:
         """Hold more rows."""

@@ -19,6 +19,7 @@ from numba import types
 
 from weir.kernels.bytes import load8, store8
 from weir.kernels.declare import byte_kernel, byte_kernel_part
+from weir.kernels.kernel_types import input_array
 
 #: Bytes of an entry before its rows; where the time of its timer is.
 HEAD_BYTES, TIMER_AT = 13, 1
@@ -33,13 +34,9 @@ _FIRST = -(2**63)
 _SIZE_MASK = np.uint64(0xFFFFFFFF)
 
 
-def _input(dtype: Any, dimensions: int = 1) -> Any:
-    return types.Array(dtype, dimensions, "C", readonly=True, aligned=False)
-
-
-_U8, _I64 = _input(types.uint8), _input(types.int64)
-_LAYOUT = _input(types.int64, 2)
-_OUT_U8, _OUT_I64 = types.uint8[::1], types.int64[::1]
+_U8, _I64 = input_array(types.uint8), input_array(types.int64)
+_LAYOUT = input_array(types.int64, 2)
+_OUT_U8, _OUT_I64, _OUT_I64_2D = types.uint8[::1], types.int64[::1], types.int64[:, ::1]
 _INT = types.int64
 
 
@@ -134,7 +131,7 @@ def count_matches(
         counts[row] = count
 
 
-@byte_kernel(types.int64(_INT, _INT, *_NEW, _OUT_U8, *_KEPT[1:], _INT, _OUT_U8, _OUT_I64, _OUT_I64))
+@byte_kernel(types.int64(_INT, _INT, *_NEW, _OUT_U8, *_KEPT[1:], _INT, _OUT_U8, _OUT_I64_2D))
 def fill_matches(
     first: Any,
     stop: Any,
@@ -150,10 +147,9 @@ def fill_matches(
     stops: Any,
     flag: Any,
     changed: Any,
-    new_rows: Any,
-    kept_rows: Any,
+    pairs: Any,
 ) -> int:
-    """The pairs of new rows ``first <= row < stop``: number of the new row, where the kept one begins.
+    """The pairs of new rows ``first <= row < stop``: number of the new row, and below it where the kept one begins.
 
     ``flag`` is set in kept rows that have it not (0: nothing is); their keys are ``changed`` (uint8). ``GONE`` makes a
     kept row match once only. Returns how many pairs there are.
@@ -165,8 +161,8 @@ def fill_matches(
         for index in range(stops[key - 1] if key else 0, stops[key]):
             at = starts[index]
             if _matches(data, at, lo_at, until_at, is_point, times[row], lower[row], until[row]):
-                new_rows[count] = row
-                kept_rows[count] = at
+                pairs[0, count] = row
+                pairs[1, count] = at
                 count += 1
                 if flag and data[at + FLAGS_AT] & flag == 0:
                     data[at + FLAGS_AT] |= np.uint8(flag)
@@ -208,7 +204,7 @@ def unmatched_rows(
     types.void(
         *(_U8, _I64, _I64, _LAYOUT, _INT, _INT, _U8),
         *(_INT, _I64, _I64, _U8, _I64, _I64),
-        *(_OUT_I64, _OUT_I64, _OUT_I64),
+        _OUT_I64_2D,
     )
 )
 def measure(
@@ -225,18 +221,16 @@ def measure(
     new_matched: Any,
     new_until: Any,
     new_offsets: Any,
-    sizes: Any,
-    first_due: Any,
-    last_due: Any,
+    out: Any,
 ) -> None:
     """What becomes of each key that is ``changed`` or has new rows: the size of its entry (-1: as it is), its times.
 
     New rows of key k are ``new_order[new_bounds[k]:new_bounds[k + 1]]``; their columns ``new_offsets`` apart.
-    ``first_due``: when the first row of which it is told is complete; ``last_due``: when all rows are. ``NEVER``.
+    ``out``: the sizes; when the first row of which it is told is complete; when all rows are. ``NEVER``.
     """
     for key in range(bounds.size - 1):
         first, stop = new_bounds[key], new_bounds[key + 1]
-        sizes[key] = -1
+        out[0, key] = -1
         if first == stop and changed[key] == 0:
             continue
         size = 0
@@ -263,15 +257,15 @@ def measure(
             latest = max(latest, until)
             if (told >> new_side) & 1 and new_matched[row] == 0:
                 soonest = min(soonest, until)
-        sizes[key] = size + HEAD_BYTES if size else 0
-        first_due[key] = soonest + 1 if soonest < NEVER else NEVER
-        last_due[key] = latest + 1 if latest < NEVER else NEVER
+        out[0, key] = size + HEAD_BYTES if size else 0
+        out[1, key] = soonest + 1 if soonest < NEVER else NEVER
+        out[2, key] = latest + 1 if latest < NEVER else NEVER
 
 
 @byte_kernel(
     types.void(
-        *(_U8, _I64, _I64, _LAYOUT, _INT, _I64, _I64),
-        *(_INT, _I64, _I64, _U8, _I64, _I64, _I64, _U8, _I64),
+        *(_U8, _I64, _I64, _LAYOUT, _INT, _I64),
+        *(_INT, _I64, _I64, _U8, input_array(types.int64, 2), _U8, _I64),
         *(_I64, _OUT_U8),
     )
 )
@@ -281,25 +275,25 @@ def rewrite(
     tails: Any,
     layout: Any,
     watermark: Any,
-    sizes: Any,
     timers: Any,
     new_side: Any,
     new_order: Any,
     new_bounds: Any,
     new_matched: Any,
-    new_times: Any,
-    new_lower: Any,
-    new_until: Any,
+    new_numbers: Any,
     new_data: Any,
     new_offsets: Any,
     out_bounds: Any,
     out: Any,
 ) -> None:
-    """Write the entries whose ``sizes`` are above 0 to ``out[out_bounds[k]:out_bounds[k + 1]]``, which is zeroed."""
+    """Write the entries that have room to ``out[out_bounds[k]:out_bounds[k + 1]]``, which is zeroed.
+
+    ``new_numbers``: times, ``lower`` and ``until`` of new rows, one below the other.
+    """
     for key in range(bounds.size - 1):
-        if sizes[key] <= 0:
-            continue
         to = out_bounds[key]
+        if out_bounds[key + 1] == to:
+            continue
         out[to] = 1
         store8(out, to + TIMER_AT, np.uint64(timers[key]))
         to += HEAD_BYTES
@@ -316,11 +310,11 @@ def rewrite(
             length = new_offsets[row + 1] - new_offsets[row]
             store8(out, to, np.uint64(columns_at + length))
             out[to + FLAGS_AT] = np.uint8(_side_flags(new_side) | (MATCHED if new_matched[row] else 0))
-            store8(out, to + TIME_AT, np.uint64(new_times[row]))
+            store8(out, to + TIME_AT, np.uint64(new_numbers[0, row]))
             if layout[new_side, 0] >= 0:
-                store8(out, to + layout[new_side, 0], np.uint64(new_lower[row]))
+                store8(out, to + layout[new_side, 0], np.uint64(new_numbers[1, row]))
             if layout[new_side, 1] >= 0:
-                store8(out, to + layout[new_side, 1], np.uint64(new_until[row]))
+                store8(out, to + layout[new_side, 1], np.uint64(new_numbers[2, row]))
             _copy(new_data, new_offsets[row], out, to + columns_at, length)
             to += columns_at + length
 

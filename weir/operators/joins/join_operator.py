@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from weir.author.keyed_rows import declared_tables, row_hashes
 from weir.author.operator import InTimeOperator, Json, OperatorContext
-from weir.errors import StateError, StateMismatchError
+from weir.errors import StateError
 from weir.keys import hashing as weir_keys
 from weir.operators.joins import join_kernels as kernels
 from weir.operators.joins.held_rows import HeldRows
@@ -24,15 +24,9 @@ from weir.operators.joins.kept_rows import KeptRows, layout_of
 from weir.operators.joins.new_rows import NewRows, no_rows, stored_rows
 from weir.operators.joins.partners import BothPartners, KeptPartners, Pairs, Partners, RecentPartners, merged
 from weir.operators.joins.recent_rows import RecentRows
-from weir.operators.joins.row_codec import ROW_VERSION
+from weir.operators.joins.row_codec import ROW_VERSION, check_join_codec
 from weir.operators.joins.row_slices import RowSlices
-from weir.operators.keyed.state_codec import (
-    counted_before,
-    form_text,
-    kept_snapshots,
-    keyed_snapshot,
-    renamed_keys_mend,
-)
+from weir.operators.keyed.state_codec import counted_before, kept_snapshots, keyed_snapshot
 from weir.rows import row_watermarks
 from weir.rows.records import (
     EVENT_TIME_COLUMN,
@@ -485,16 +479,7 @@ class JoinOperator(InTimeOperator):
         return {"values": ROW_VERSION, **self._joined.describe()}
 
     def _check_codec(self, stored: dict[str, Any]) -> None:
-        needed = self._codec()
-        for part in needed:
-            if stored.get(part) != needed[part]:
-                then, now = form_text(stored.get(part)), form_text(needed[part])
-                renamed = renamed_keys_mend(stored.get(part), needed[part]) if part == "keys" else ""
-                raise StateMismatchError(
-                    f"step {self._context.operator_name!r}: {part} of the join are {then} in the checkpoint, the job "
-                    f"now has {now}; {renamed}start without the checkpoint, or give the step another name if it may "
-                    "begin with empty state"
-                )
+        check_join_codec(self._context.operator_name, stored, self._codec())
 
 
 def _has_key(batch: pa.RecordBatch, columns: tuple[str, ...]) -> pa.Array | None:

@@ -155,15 +155,15 @@ class Block:
                 return
             stop = max(int(np.searchsorted(ends, done + pairs_max, side="right")), first + 1)
             size = int(ends[stop - 1]) - done
-            new_rows, kept_rows = np.empty(size, dtype=np.int64), np.empty(size, dtype=np.int64)
+            pairs = np.empty((2, size), dtype=np.int64)
             count = kernels.fill_matches(
                 first,
                 stop,
                 *(new.keys, new.times, new.lower, new.until),
                 *(self.data, self._layout, 1 - new.side, is_point, starts, stops),
-                *(flag, self.changed, new_rows, kept_rows),
+                *(flag, self.changed, pairs),
             )
             first = stop
             for begin in range(0, count, pairs_max):
                 end = min(begin + pairs_max, count)
-                yield new_rows[begin:end], kept_rows[begin:end]
+                yield pairs[0, begin:end], pairs[1, begin:end]

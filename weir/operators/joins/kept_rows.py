@@ -123,7 +123,7 @@ class KeptRows:
         ``has_fired``: timers up to the watermark are gone. Returns what is to change in the table of timers.
         """
         count = len(block.keys)
-        sizes, first_due, last_due = (np.empty(count, dtype=np.int64) for _ in range(3))
+        measured = np.empty((3, count), dtype=np.int64)
         side = new.rows.side
         kernels.measure(
             block.data,
@@ -139,10 +139,9 @@ class KeptRows:
             new.matched,
             new.rows.until,
             new.offsets,
-            sizes,
-            first_due,
-            last_due,
+            measured,
         )
+        sizes, first_due, last_due = measured
         self._settle_chunks(block, sizes, first_due, last_due, watermark_ms)
         timers, changes = self._timers(block, sizes, first_due, last_due, watermark_ms, has_fired=has_fired)
         out_bounds = np.zeros(count + 1, dtype=np.int64)
@@ -155,15 +154,12 @@ class KeptRows:
             block.tails,
             self.layout,
             watermark_ms,
-            sizes,
             timers,
             side,
             new.order,
             new.bounds,
             new.matched,
-            new.rows.times,
-            new.rows.lower,
-            new.rows.until,
+            np.stack((new.rows.times, new.rows.lower, new.rows.until)),
             new.data,
             new.offsets,
             out_bounds,

@@ -17,19 +17,16 @@ import numpy as np
 from numba import types
 
 from weir.kernels.declare import byte_kernel, byte_kernel_part
+from weir.kernels.kernel_types import input_array
 
 #: Of a row, before its key.
 HEAD_BYTES = 32
 
 
-def _input(dtype: Any) -> Any:
-    return types.Array(dtype, 1, "C", readonly=True, aligned=False)
-
-
-_U8, _U64, _I32, _I64 = (_input(each) for each in (types.uint8, types.uint64, types.int32, types.int64))
+_U8, _U64, _I32, _I64 = (input_array(each) for each in (types.uint8, types.uint64, types.int32, types.int64))
 _OUT_U8, _OUT_I32, _OUT_I64 = types.uint8[::1], types.int32[::1], types.int64[::1]
 _INT = types.int64
-_ROWS = (_U64, _U8, _I64, _I64, _I64, _I64)
+_ROWS = (_U64, _U8, _I64, input_array(types.int64, 2))
 
 
 @byte_kernel(types.void(_U64, _INT, _OUT_I32, _OUT_I32, _OUT_I32))
@@ -59,35 +56,32 @@ def _is_equal(data: Any, offsets: Any, row: Any, other_data: Any, other_offsets:
     return index == length
 
 
-@byte_kernel(types.int64(*_ROWS, *_ROWS, _I32, _I32, types.boolean, _INT, _INT, _OUT_I64, _OUT_I64, _OUT_I64))
+@byte_kernel(
+    types.int64(*_ROWS, *_ROWS, _I32, _I32, types.boolean, _INT, _INT, types.int64[:, ::1], _OUT_I64)
+)
 def match(
     new_hashes: Any,
     new_key_data: Any,
     new_key_offsets: Any,
-    new_times: Any,
-    new_lower: Any,
-    new_until: Any,
+    new_numbers: Any,
     hashes: Any,
     key_data: Any,
     key_offsets: Any,
-    times: Any,
-    lower: Any,
-    until: Any,
+    numbers: Any,
     heads: Any,
     nexts: Any,
     is_point: Any,
     first: Any,
     first_held: Any,
-    new_found: Any,
     found: Any,
     left_off: Any,
 ) -> int:
     """Pairs of new rows and rows that are held, from a new row on, as many as there is room for; returns how many.
 
-    ``is_point``: the new rows have intervals, those that are held have times; else it is the other way round. ``first``
-    and ``first_held``: the new row, and the row that is held, plus one, to begin with (-1: with its first one).
-    ``new_found`` and ``found``: the pairs, as numbers, by the new row, then as held ones came. ``left_off``: where to
-    go on.
+    ``numbers``: times, ``lower`` and ``until``, one below the other. ``is_point``: the new rows have intervals, those
+    that are held have times; else it is the other way round. ``first`` and ``first_held``: the new row, and the row
+    that is held, plus one, to begin with (-1: with its first one). ``found``: the pairs, numbers of new rows above
+    those of held ones, by the new row, then as held ones came. ``left_off``: where to go on.
     """
     mask = np.uint64(heads.size - 1)
     count = 0
@@ -99,15 +93,15 @@ def match(
             held = entry - 1
             if hashes[held] == new_hashes[row]:
                 if is_point:
-                    belongs = new_lower[row] <= times[held] <= new_until[row]
+                    belongs = new_numbers[1, row] <= numbers[0, held] <= new_numbers[2, row]
                 else:
-                    belongs = lower[held] <= new_times[row] <= until[held]
+                    belongs = numbers[1, held] <= new_numbers[0, row] <= numbers[2, held]
                 if belongs and _is_equal(new_key_data, new_key_offsets, row, key_data, key_offsets, held):
-                    if count == found.size:
+                    if count == found.shape[1]:
                         left_off[0], left_off[1] = row, entry
                         return count
-                    new_found[count] = row
-                    found[count] = held
+                    found[0, count] = row
+                    found[1, count] = held
                     count += 1
             entry = np.int64(nexts[held])
     left_off[0], left_off[1] = new_hashes.size, 0

@@ -148,15 +148,15 @@ class RecentRows:
         other = self._sides[1 - side]
         if not len(other):
             return
-        given: list[Any] = [*new.columns(), *other.rows().columns(), *other.index(), is_point]
+        given: list[Any] = [*new.key_columns(), new.numbers(), *other.to_match(), is_point]
         left_off = np.array([0, -1], dtype=np.int64)
         while left_off[0] < len(new):
-            new_found, found = np.empty(pairs_max, dtype=np.int64), np.empty(pairs_max, dtype=np.int64)
+            found = np.empty((2, pairs_max), dtype=np.int64)
             first, first_held = left_off.tolist()
-            arguments = [*given, first, first_held, new_found, found, left_off]
+            arguments = [*given, first, first_held, found, left_off]
             count = kernels.match(*arguments)
             if count:
-                yield new_found[:count], found[:count]
+                yield found[0, :count], found[1, :count]
 
     def drop(self, watermark_ms: int) -> None:
         """Let go of rows that can match no more, of some a little later, and of blocks without others."""

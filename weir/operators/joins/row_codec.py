@@ -17,15 +17,18 @@ Within each of the three parts columns are in their order. Values of another typ
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from weir.errors import StateMismatchError
 from weir.keys import key_kernels
 from weir.operators.joins import row_kernels as kernels
+from weir.operators.keyed.state_codec import form_text, renamed_keys_mend
 from weir.rows.nested_values import packed_values, unpacked_values
 
 #: Of the format.
@@ -185,3 +188,19 @@ def _long_parts(array: pa.Array, dtype: pa.DataType) -> tuple[np.ndarray, np.nda
     offsets = offsets[array.offset : array.offset + len(array) + 1]
     data = np.empty(0, np.uint8) if data_buffer is None else np.frombuffer(data_buffer, dtype=np.uint8)
     return data, offsets
+
+
+def check_join_codec(step: str, stored: Mapping[str, Any], needed: Mapping[str, Any]) -> None:
+    """Check what the bytes of a join's rows mean in a checkpoint against what this job reads.
+
+    Raises:
+        StateMismatchError: they are not the same.
+    """
+    for part in needed:
+        if stored.get(part) != needed[part]:
+            then, now = form_text(stored.get(part)), form_text(needed[part])
+            renamed = renamed_keys_mend(stored.get(part), needed[part]) if part == "keys" else ""
+            raise StateMismatchError(
+                f"step {step!r}: {part} of the join are {then} in the checkpoint, the job now has {now}; {renamed}"
+                "start without the checkpoint, or give the step another name if it may begin with empty state"
+            )

@@ -16,13 +16,9 @@ from numba import types
 
 from weir.kernels.bytes import load8, store8
 from weir.kernels.declare import byte_kernel
+from weir.kernels.kernel_types import input_array
 
-
-def _input(dtype: Any) -> Any:
-    return types.Array(dtype, 1, "C", readonly=True, aligned=False)
-
-
-_U8, _I64, _I32 = _input(types.uint8), _input(types.int64), _input(types.int32)
+_U8, _I64, _I32 = input_array(types.uint8), input_array(types.int64), input_array(types.int32)
 _OUT_U8, _OUT_I64 = types.uint8[::1], types.int64[::1]
 _INT = types.int64
 

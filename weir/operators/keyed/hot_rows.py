@@ -21,11 +21,11 @@ from weir.errors import CheckpointError, WeirError
 from weir.keys import hashing as weir_keys
 from weir.keys.hot_keys import HotKeySample
 from weir.operators.aggregation import fold_kernels as kernels
+from weir.operators.aggregation.columns import NO_TIMES, Cells, FoldRows
 from weir.operators.aggregation.conditions import Conditions
 from weir.operators.aggregation.fold import Fold
 from weir.operators.aggregation.fold_classes import made_folds
 from weir.operators.aggregation.packed_cells import packed, packed_bytes, unpacked
-from weir.operators.aggregation.rows import NO_TIMES, Cells, FoldRows
 from weir.plan.restored_rows import FROM_A_SAVEPOINT
 from weir.rows.block import Block
 from weir.rows.records import EVENT_TIME_COLUMN, KEY_PART_COLUMN

@@ -7,13 +7,9 @@ from typing import Any
 from numba import types
 
 from weir.kernels.declare import kernel
+from weir.kernels.kernel_types import input_array
 
-
-def _input(dtype: Any) -> Any:
-    return types.Array(dtype, 1, "C", readonly=True, aligned=False)
-
-
-_I64 = _input(types.int64)
+_I64 = input_array(types.int64)
 _OUT_I64, _OUT_I32, _OUT_U8 = types.int64[::1], types.int32[::1], types.uint8[::1]
 
 
@@ -45,7 +41,7 @@ def first_within(inverse: Any, times_ms: Any, within_ms: int, last_ms: Any, pres
     return count
 
 
-@kernel(types.int64(_input(types.int32), _OUT_I32, _OUT_I32))
+@kernel(types.int64(input_array(types.int32), _OUT_I32, _OUT_I32))
 def last_rows(slots: Any, last: Any, rows: Any) -> int:
     """Numbers of the rows after which their slot does not come again, ascending; returns how many.
 

@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from weir.author.states import SingleState, State, declared_states, outlasting
+from weir.operators.aggregation.columns import Cells
 from weir.operators.aggregation.fold import Fold
-from weir.operators.aggregation.rows import Cells
 from weir.operators.keyed.changelog_aggregates import ChangelogAggregateOperator
 from weir.operators.keyed.changelog_totals import has_rows
 from weir.operators.keyed.deduplicate import deduplicated_state

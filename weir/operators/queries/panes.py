@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from typing_extensions import override
 
-from weir.operators.aggregation.rows import Cells
+from weir.operators.aggregation.columns import Cells
 from weir.operators.queries.key_range import KeyRange
 from weir.operators.queries.merging import Entries
 from weir.operators.queries.pane_heads import PaneHead

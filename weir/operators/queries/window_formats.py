@@ -8,7 +8,7 @@ import numpy as np
 from typing_extensions import override
 
 from weir.keys import hashing as weir_keys
-from weir.operators.aggregation.rows import Cells
+from weir.operators.aggregation.columns import Cells
 from weir.operators.queries.panes import Found, PaneFormat, Taken, Wanted
 from weir.operators.queries.reading import PaneBounds
 from weir.operators.windows.panes.folds import Folds

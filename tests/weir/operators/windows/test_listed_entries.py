@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from weir.keys import hashing as weir_keys
-from weir.operators.aggregation.rows import Cells
+from weir.operators.aggregation.columns import Cells
 from weir.operators.windows.rows.listed_entries import ListedEntries, ListedRows
 from weir.state.tables.panes.window_entries import NEVER_MS
 

@@ -38,7 +38,7 @@ from weir.operators.sources.files.positions import (
 )
 from weir.operators.sources.files.splits import assign, assign_files, plan_number, share_evenly
 from weir.operators.sources.paced.pacing import BatchSource
-from weir.operators.sources.paced.source_times import SourceTimes
+from weir.operators.sources.paced.source_progress import SourceTimes
 from weir.redaction import redacted_text
 from weir.rows.records import WATERMARK_MIN_MS
 from weir.rows.row_watermarks import RowWatermarks

@@ -26,16 +26,14 @@ from weir.kernels.text_masks import line_end
 from weir.operators.sources.json.json_times import scan_date, scan_decimal, scan_timestamp
 from weir.operators.sources.json.json_tokens import (
     copy_string,
-    float_number,
     is_key_with_escapes,
     literal,
-    simple_number,
     skip_key,
     skip_space,
     skip_string,
     skip_value,
-    unsigned_number,
 )
+from weir.operators.sources.lines.number_texts import float_number, simple_number, unsigned_number
 
 #: Kinds of entries. An object's own entries are scanned, a raw value is only checked, and its place is noted.
 KIND_INT, KIND_FLOAT, KIND_BOOL, KIND_STRING, KIND_OBJECT, KIND_RAW = range(6)

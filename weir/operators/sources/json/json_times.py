@@ -9,7 +9,7 @@ import numpy as np
 
 from weir.kernels.bytes import byte_at
 from weir.kernels.declare import byte_kernel_part
-from weir.operators.sources.json.json_tokens import simple_number
+from weir.operators.sources.lines.number_texts import simple_number
 
 #: Seconds around 1970 that are certain to fit into 63 bits as nanoseconds.
 _NANO_SECONDS_MAX = 9_223_372_000

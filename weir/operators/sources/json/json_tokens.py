@@ -1,4 +1,4 @@
-"""Parts of the JSON scanner: strings, numbers and literals, and skipping of whatever is not wanted.
+"""Parts of the JSON scanner: strings and literals, and skipping of whatever is not wanted.
 
 Every part returns a negative position where it is not certain what the strict parser (``json_strict``) would say. What
 it skips it has checked: escapes, UTF-8, the grammar of numbers, brackets down to ``SKIP_DEPTH_MAX``.
@@ -11,16 +11,10 @@ import numpy as np
 from weir.kernels.bytes import byte_at, copy_block, count_bits, load8, trailing_zeros
 from weir.kernels.declare import byte_kernel_part
 from weir.kernels.text_masks import string_masks, utf8_masks
-from weir.operators.sources.lines.float_digits import eight_digits, float_of_digits, is_eight_digits
+from weir.operators.sources.lines.number_texts import skip_number
 
 #: Deeper values are left to the strict parser: the open brackets are the bits of one integer.
 SKIP_DEPTH_MAX = 60
-#: Longer numbers may be infinite as float64, which the strict parser refuses.
-_WHOLE_DIGITS_MAX = 200
-#: A number with so many digits before its point, after its exponent, is finite.
-_FINITE_POWER_MAX = 308
-#: A tenth of the greatest integer of 64 bits, which ends with a 5.
-_UNSIGNED_TENTH = np.uint64((2**64 - 1) // 10)
 
 _ONES = np.uint64(0x0101010101010101)
 _HIGHS = np.uint64(0x8080808080808080)
@@ -376,177 +370,6 @@ def is_key_with_escapes(data: np.ndarray, at: int, keys: np.ndarray, start: int,
         else:
             return False
     return False
-
-
-@byte_kernel_part
-def simple_number(data: np.ndarray, at: int) -> tuple[int, int, int, int]:
-    """Read a number without exponent.
-
-    Returns:
-        Position after it (-1: not certain), its digits as an integer of at most 19 digits with sign,
-        how many of them follow the point (-1: no point), and how many there are.
-    """
-    negative = byte_at(data, at) == 0x2D
-    if negative:
-        at += 1
-    first = at
-    mantissa = 0
-    digit = byte_at(data, at) - 48
-    while 0 <= digit <= 9:
-        mantissa = mantissa * 10 + digit
-        at += 1
-        digit = byte_at(data, at) - 48
-    digits = at - first
-    if digits == 0 or digits > 19 or (byte_at(data, first) == 0x30 and digits > 1):
-        return -1, mantissa, -1, digits
-    # Some numbers of 19 digits are too large for 63 bits.
-    if mantissa < 0:
-        return -1, mantissa, -1, digits
-    fraction = -1
-    if byte_at(data, at) == 0x2E:
-        at += 1
-        point = at
-        digit = byte_at(data, at) - 48
-        while 0 <= digit <= 9:
-            mantissa = mantissa * 10 + digit
-            at += 1
-            digit = byte_at(data, at) - 48
-        fraction = at - point
-        digits += fraction
-        if fraction == 0:
-            return -1, mantissa, -1, digits
-    following = byte_at(data, at) | 0x20
-    if following == 0x65:
-        return -1, mantissa, fraction, digits
-    return at, -mantissa if negative else mantissa, fraction, digits
-
-
-@byte_kernel_part
-def float_number(data: np.ndarray, at: int) -> tuple[int, float, bool]:
-    """Read a number of any form.
-
-    Returns:
-        Position after it (-1: not certain), its value, and whether it was found: else a slower parser must do it.
-    """
-    negative = byte_at(data, at) == 0x2D
-    if negative:
-        at += 1
-    first = at
-    mantissa = 0
-    digit = byte_at(data, at) - 48
-    while 0 <= digit <= 9:
-        mantissa = mantissa * 10 + digit
-        at += 1
-        digit = byte_at(data, at) - 48
-    digits = at - first
-    starts_with_zero = byte_at(data, first) == 0x30
-    if digits == 0 or digits > _WHOLE_DIGITS_MAX or (starts_with_zero and digits > 1):
-        return -1, 0.0, False
-    whole = digits
-    if starts_with_zero:
-        digits = 0
-    power = 0
-    is_integer = True
-    if byte_at(data, at) == 0x2E:
-        is_integer = False
-        at += 1
-        point = at
-        if digits == 0:
-            while byte_at(data, at) == 0x30:
-                at += 1
-        first = at
-        word = load8(data, at)
-        while is_eight_digits(word):
-            mantissa = mantissa * 100_000_000 + int(eight_digits(word))
-            at += 8
-            word = load8(data, at)
-        digit = byte_at(data, at) - 48
-        while 0 <= digit <= 9:
-            mantissa = mantissa * 10 + digit
-            at += 1
-            digit = byte_at(data, at) - 48
-        if at == point:
-            return -1, 0.0, False
-        digits += at - first
-        power = point - at
-    if byte_at(data, at) | 0x20 == 0x65:
-        is_integer = False
-        at, exponent = _exponent(data, at + 1, whole)
-        if at < 0:
-            return -1, 0.0, False
-        power += exponent
-    # The integer -0 is 0.
-    value, is_found = float_of_digits(mantissa, digits, power, negative and not (is_integer and digits == 0))
-    return at, value, is_found
-
-
-@byte_kernel_part
-def _exponent(data: np.ndarray, at: int, digits: int) -> tuple[int, int]:
-    """Read what follows the letter of an exponent: position after it (-1: not certain), and it.
-
-    ``digits``: before the point; with too many of them the number may be infinite.
-    """
-    negative = byte_at(data, at) == 0x2D
-    if negative or byte_at(data, at) == 0x2B:
-        at += 1
-    first = at
-    power = 0
-    digit = byte_at(data, at) - 48
-    while 0 <= digit <= 9:
-        power = power * 10 + digit
-        at += 1
-        digit = byte_at(data, at) - 48
-    if at == first or at - first > 3 or (not negative and digits + power > _FINITE_POWER_MAX):
-        return -1, 0
-    return at, -power if negative else power
-
-
-@byte_kernel_part
-def unsigned_number(data: np.ndarray, at: int) -> tuple[int, int]:
-    """Read an integer without sign: position after it (-1: not certain), and its 64 bits."""
-    first = at
-    number = np.uint64(0)
-    digit = byte_at(data, at) - 48
-    while 0 <= digit <= 9 and at - first < 19:
-        number = number * np.uint64(10) + np.uint64(digit)
-        at += 1
-        digit = byte_at(data, at) - 48
-    if 0 <= digit <= 9:
-        if number > _UNSIGNED_TENTH or (number == _UNSIGNED_TENTH and digit > 5):
-            return -1, 0
-        number = number * np.uint64(10) + np.uint64(digit)
-        at += 1
-    byte = byte_at(data, at)
-    if at == first or (byte_at(data, first) == 0x30 and at - first > 1):
-        return -1, 0
-    if 0x30 <= byte <= 0x39 or byte == 0x2E or byte | 0x20 == 0x65:
-        return -1, 0
-    return at, int(np.int64(number))
-
-
-@byte_kernel_part
-def skip_number(data: np.ndarray, at: int) -> int:
-    """Position after a number of any form; -1: not certain. What follows it is the caller's business."""
-    if byte_at(data, at) == 0x2D:
-        at += 1
-    first = at
-    while 0x30 <= byte_at(data, at) <= 0x39:
-        at += 1
-    digits = at - first
-    if digits == 0 or digits > _WHOLE_DIGITS_MAX or (byte_at(data, first) == 0x30 and digits > 1):
-        return -1
-    if byte_at(data, at) == 0x2E:
-        at += 1
-        point = at
-        while is_eight_digits(load8(data, at)):
-            at += 8
-        while 0x30 <= byte_at(data, at) <= 0x39:
-            at += 1
-        if at == point:
-            return -1
-    if byte_at(data, at) | 0x20 == 0x65:
-        at, _ = _exponent(data, at + 1, digits)
-    return at
 
 
 @byte_kernel_part

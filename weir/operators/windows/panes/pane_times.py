@@ -8,8 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
+import numpy as np
+
+from weir.errors import WeirError
 from weir.specs.window_kinds import Window
+
+_Times = TypeVar("_Times", int, np.ndarray)
+#: Times beyond are refused: ends of windows have to be times, too.
+_TIME_MS_MAX = 1 << 61
 
 
 @dataclass(frozen=True)
@@ -48,8 +56,13 @@ class Panes:
             return end_ms - self.size_ms
         return end_ms - 1 - (end_ms - 1 - self.offset_ms) % self.size_ms
 
-    def last_end(self, pane_end_ms: int) -> int:
-        """Where the last window ends that has this pane."""
+    def pane_ends(self, times_ms: np.ndarray) -> np.ndarray:
+        """Where the panes end that have these times."""
+        ends_ms: np.ndarray = times_ms - (times_ms - self.offset_ms) % self.pane_ms + self.pane_ms
+        return ends_ms
+
+    def last_end(self, pane_end_ms: _Times) -> _Times:
+        """Where the last window ends that has this pane, or each of these."""
         last_ms = pane_end_ms + self.shift_ms
         return last_ms - (last_ms - self.offset_ms) % self.grid_ms
 
@@ -86,6 +99,20 @@ def panes_of(window: Window) -> Panes:
     return Panes(
         window.step_ms, window.offset_ms, window.step_ms, window.size_ms, window.kind == "cumulative"
     )
+
+
+def check_times(times_ms: np.ndarray) -> None:
+    """Check that these can be times of windows.
+
+    Raises:
+        WeirError: one is too far from 1970.
+    """
+    if len(times_ms) and (times_ms.min() < -_TIME_MS_MAX or times_ms.max() > _TIME_MS_MAX):
+        wrong = times_ms[np.abs(times_ms.astype(np.float64)) >= float(_TIME_MS_MAX)][0]
+        raise WeirError(
+            f"the event time {int(wrong)} ms is beyond the {_TIME_MS_MAX} ms before and after 1970 that windows "
+            "take; drop such rows with a filter before key_by"
+        )
 
 
 def window_pane_ends(pane_ms: int, start_ms: int, end_ms: int) -> range:

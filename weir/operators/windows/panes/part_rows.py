@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from weir.operators.aggregation.columns import Cells
 from weir.operators.aggregation.packed_cells import unpacked
-from weir.operators.aggregation.rows import Cells
 from weir.rows.records import SYSTEM_COLUMNS
 from weir.specs.windows import WINDOW_PART
 

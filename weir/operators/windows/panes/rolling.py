@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from weir.keys import hashing as weir_keys
-from weir.operators.aggregation.rows import Cells
+from weir.operators.aggregation.columns import Cells
 from weir.operators.windows.panes.folds import Folds
 from weir.operators.windows.panes.pane_times import Panes
 from weir.operators.windows.panes.running_totals import NoRoomError, StackedTotals, make_totals

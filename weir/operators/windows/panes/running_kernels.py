@@ -8,13 +8,9 @@ import numpy as np
 from numba import types
 
 from weir.kernels.declare import kernel
+from weir.kernels.kernel_types import input_array
 
-
-def _input(dtype: Any, dimensions: int = 1) -> Any:
-    return types.Array(dtype, dimensions, "C", readonly=True, aligned=False)
-
-
-_SLOTS, _CELLS, _PRESENCE = _input(types.int32), _input(types.int64, 2), _input(types.uint8, 2)
+_SLOTS, _CELLS, _PRESENCE = input_array(types.int32), input_array(types.int64, 2), input_array(types.uint8, 2)
 
 
 @kernel(types.int64(_SLOTS, _CELLS, _PRESENCE, types.int64[:, ::1], types.int32[:, ::1], types.int32[::1]))

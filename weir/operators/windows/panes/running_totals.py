@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from weir.errors import WeirError
 from weir.keys import hashing as weir_keys
-from weir.operators.aggregation.rows import Cells
+from weir.operators.aggregation.columns import Cells
 from weir.operators.windows.panes import running_kernels as kernels
 from weir.operators.windows.panes.folds import Folds
 from weir.state.tables.cells.slot_table import SlotTable

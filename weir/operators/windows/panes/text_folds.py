@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from weir.operators.aggregation.columns import rows_that_count
-from weir.operators.aggregation.rows import Cells, FoldRows
+from weir.operators.aggregation.columns import Cells, FoldRows, rows_that_count
 from weir.operators.aggregation.value_folds import ByTimeFold
 from weir.operators.windows.panes.known_texts import KnownTexts, texts_of
 

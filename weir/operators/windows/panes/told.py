@@ -12,9 +12,9 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from weir.operators.aggregation.columns import Cells
 from weir.operators.aggregation.conditions import Conditions
 from weir.operators.aggregation.fold import Fold
-from weir.operators.aggregation.rows import Cells
 from weir.operators.windows.panes.folds import Folds
 from weir.rows.records import EVENT_TIME_COLUMN
 from weir.specs.window_parts import WindowPartSpec

@@ -11,7 +11,7 @@ from typing_extensions import override
 from weir.author.keyed_rows import row_hashes
 from weir.author.operator import OperatorContext
 from weir.keys import hashing as weir_keys
-from weir.operators.aggregation.rows import Cells
+from weir.operators.aggregation.columns import Cells
 from weir.operators.windows.panes.early_times import EarlyTimes
 from weir.operators.windows.panes.folds import Folds
 from weir.operators.windows.panes.told import ToldCells, interleaved

@@ -10,13 +10,13 @@ from typing_extensions import override
 
 from weir.author.keyed_rows import declared_tables, row_hashes
 from weir.author.operator import NEVER_US, InTimeOperator, Json, OperatorContext, TimedOperator
-from weir.errors import StateError, WeirError
+from weir.errors import StateError
 from weir.keys import hashing as weir_keys
-from weir.operators.aggregation.rows import Cells
+from weir.operators.aggregation.columns import Cells
 from weir.operators.keyed.state_codec import counted_before, kept_snapshots, keyed_snapshot
 from weir.operators.pauses import Pause
 from weir.operators.windows.panes.folds import Folds
-from weir.operators.windows.panes.pane_times import panes_of
+from weir.operators.windows.panes.pane_times import check_times, panes_of
 from weir.operators.windows.panes.part_rows import PartRows, split_parts
 from weir.operators.windows.panes.rolling import RollingWindows
 from weir.operators.windows.panes.told_windows import ToldWindows
@@ -44,8 +44,6 @@ from weir.state.tables.panes import window_kernels as kernels
 from weir.state.tables.panes.window_entries import NEVER_MS, NOTHING_MS, WindowEntries
 from weir.state.tables.panes.window_table import WindowTable
 
-#: Times beyond are refused: ends of windows have to be times, too.
-_TIME_MS_MAX = 1 << 61
 #: Of the bound of the state's cache: what running totals of windows may take besides.
 _TOTALS_SHARE = 4
 
@@ -138,9 +136,7 @@ class WindowAggregateOperator(InTimeOperator, TimedOperator):
 
     def made_due_ms(self, batch: pa.RecordBatch) -> np.ndarray | None:
         """Return the end of each row's pane."""
-        times_ms, panes = int64_column(batch, EVENT_TIME_COLUMN), self._panes
-        ends_ms: np.ndarray = times_ms - (times_ms - panes.offset_ms) % panes.pane_ms + panes.pane_ms
-        return ends_ms
+        return self._panes.pane_ends(int64_column(batch, EVENT_TIME_COLUMN))
 
     @property
     def table(self) -> WindowTable:
@@ -255,12 +251,7 @@ class WindowAggregateOperator(InTimeOperator, TimedOperator):
             now_ms = max(self._clock.now_us() // 1000, int(self.table.places_ms.max()))
             return np.full(batch.num_rows, now_ms, dtype=np.int64)
         times_ms = int64_column(batch, EVENT_TIME_COLUMN)
-        if len(times_ms) and (times_ms.min() < -_TIME_MS_MAX or times_ms.max() > _TIME_MS_MAX):
-            wrong = times_ms[np.abs(times_ms.astype(np.float64)) >= float(_TIME_MS_MAX)][0]
-            raise WeirError(
-                f"the event time {int(wrong)} ms is beyond the {_TIME_MS_MAX} ms before and after 1970 that windows "
-                "take; drop such rows with a filter before key_by"
-            )
+        check_times(times_ms)
         self._late_ms = row_watermarks.late_ms(batch, times_ms)
         return times_ms
 
@@ -288,9 +279,7 @@ class WindowAggregateOperator(InTimeOperator, TimedOperator):
     def _put_late(self, ends_ms: np.ndarray, late_ms: np.ndarray) -> int:
         """Mark rows as late whose last window is over by the watermark of their own split; returns how many."""
         rows = np.flatnonzero((late_ms != WATERMARK_MIN_MS) & (ends_ms != NOTHING_MS))
-        panes = self._panes
-        last_ms = ends_ms[rows] + panes.shift_ms
-        last_ms -= (last_ms - panes.offset_ms) % panes.grid_ms
+        last_ms = self._panes.last_end(ends_ms[rows])
         over = rows[last_ms + self._lateness_ms <= late_ms[rows]]
         ends_ms[over] = NOTHING_MS
         return len(over)
@@ -315,10 +304,8 @@ class WindowAggregateOperator(InTimeOperator, TimedOperator):
 
     def _minds(self, times_ms: np.ndarray, late_ms: np.ndarray) -> np.ndarray:
         """Which late rows are in some of their windows, and not in others; bool."""
-        panes = self._panes
-        ends_ms = times_ms - (times_ms - panes.offset_ms) % panes.pane_ms + panes.pane_ms
-        last_ms = ends_ms + panes.shift_ms
-        last_ms -= (last_ms - panes.offset_ms) % panes.grid_ms
+        ends_ms = self._panes.pane_ends(times_ms)
+        last_ms = self._panes.last_end(ends_ms)
         minds: np.ndarray = (ends_ms + self._lateness_ms <= late_ms) & (late_ms < last_ms + self._lateness_ms)
         return minds
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 from weir.author.operator import Operator
 from weir.errors import WeirError
 from weir.keys import hashing as weir_keys
+from weir.operators.aggregation.columns import Cells
 from weir.operators.aggregation.packed_cells import packed
-from weir.operators.aggregation.rows import Cells
 from weir.operators.windows.panes.folds import Folds
 from weir.operators.windows.panes.pane_times import panes_of
 from weir.operators.windows.panes.told import ToldCells
@@ -45,6 +45,7 @@ class WindowPartOperator(Operator):
 
     def __init__(self, spec: WindowPartSpec) -> None:
         self._spec = spec
+        self._can_combine = spec.can_combine
         self._folds = part_folds(spec)
         self._schema = system_schema(spec.output_schema(spec.kind, (spec.input_schema,)))
         self._names = self._schema.names
@@ -66,7 +67,7 @@ class WindowPartOperator(Operator):
         if not self._spec.key_columns:
             keys = pa.array(np.zeros(batch.num_rows, dtype=np.int8))
             batch = batch.append_column(pa.field(ALL_ROWS_KEY, pa.int8(), nullable=False), keys)
-        if tells_late or not self._spec.can_combine or batch.num_rows < self._spec.rows_min:
+        if tells_late or not self._can_combine or batch.num_rows < self._spec.rows_min:
             return (self._as_they_came(batch),)
         if self._passed > 0:
             self._passed -= 1

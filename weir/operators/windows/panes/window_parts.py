@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from weir.keys import hashing as weir_keys
+from weir.operators.aggregation.columns import Cells
 from weir.operators.aggregation.part_entries import PartEntries, part_keys
 from weir.operators.aggregation.parts import BucketsPart, Part, Pieces
-from weir.operators.aggregation.rows import Cells
 from weir.operators.windows.panes.folds import Folds
 from weir.operators.windows.panes.window_texts import WindowTexts
 from weir.state.tables.opened import OperatorTables

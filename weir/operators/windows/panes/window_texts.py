@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from weir.keys import hashing as weir_keys
+from weir.operators.aggregation.columns import Cells
 from weir.operators.aggregation.part_entries import PartEntries, part_keys
-from weir.operators.aggregation.rows import Cells
 from weir.operators.windows.panes.folds import Folds
 from weir.operators.windows.panes.known_texts import KnownTexts, as_bytes
 from weir.operators.windows.panes.text_folds import TextByTimeFold

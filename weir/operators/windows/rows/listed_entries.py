@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from weir.keys import hashing as weir_keys
-from weir.operators.aggregation.rows import Cells
+from weir.operators.aggregation.columns import Cells
 from weir.state.tables.panes.window_entries import NEVER_MS, key_offsets
 
 #: Of a pane, at most, and entries of the first ones added for each: to take a bucket out costs as much as some hundred.

@@ -17,7 +17,7 @@ from weir.author.aggregator import WindowBounds
 from weir.author.keyed_rows import declared_tables, row_hashes
 from weir.author.operator import DividedOperator, OperatorContext, SecondOperator
 from weir.keys import hashing as weir_keys
-from weir.operators.aggregation.rows import Cells
+from weir.operators.aggregation.columns import Cells
 from weir.operators.pauses import Pause
 from weir.operators.windows.panes.kept_values import KeptValues
 from weir.operators.windows.panes.pane_times import session_pane_ends, window_pane_ends

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from weir.keys import hashing as weir_keys
-from weir.operators.aggregation.rows import Cells
+from weir.operators.aggregation.columns import Cells
 from weir.operators.windows.panes.folds import Folds
 from weir.operators.windows.panes.window_texts import WindowTexts
 from weir.operators.windows.rows.listed_entries import ListedEntries, ListedRows

@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from weir.author.operator import OperatorContext
 from weir.keys import hashing as weir_keys
-from weir.operators.aggregation.rows import Cells
+from weir.operators.aggregation.columns import Cells
 from weir.operators.windows.panes.early_times import EarlyTimes
 from weir.operators.windows.panes.folds import Folds
 from weir.operators.windows.panes.told import ToldCells

@@ -19,7 +19,7 @@ from typing_extensions import override
 
 from weir.author.operator import OperatorContext
 from weir.keys import hashing as weir_keys
-from weir.operators.aggregation.rows import Cells
+from weir.operators.aggregation.columns import Cells
 from weir.operators.windows.panes.told_windows import ToldWindows
 from weir.operators.windows.sessions.due_sessions import DueSessions
 from weir.operators.windows.sessions.early_sessions import EarlySessionOperator

@@ -18,7 +18,7 @@ from typing_extensions import override
 
 from weir.author.operator import NEVER_US, OperatorContext
 from weir.keys import hashing as weir_keys
-from weir.operators.aggregation.rows import Cells
+from weir.operators.aggregation.columns import Cells
 from weir.operators.windows.panes.folds import Folds
 from weir.operators.windows.panes.told_windows import ToldWindows
 from weir.operators.windows.panes.window_aggregates import WindowAggregateOperator

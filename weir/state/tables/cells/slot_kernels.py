@@ -3,6 +3,9 @@
 All kernels release the GIL, have explicit signatures (nothing is compiled in the middle of a run) and are cached on
 disk. The home position of an index entry is the lower bits of the hash (the key group is made of the upper ones),
 collisions probe linearly, deletion shifts back.
+
+The arrays of the table are arguments of their own: in a tuple they would cost each call about 5 µs more than the 1 µs
+that it takes, as Numba finds out the type of each array anew.
 """
 
 from __future__ import annotations

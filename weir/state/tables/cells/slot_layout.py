@@ -13,6 +13,7 @@ import numpy as np
 from numba import types
 
 from weir.kernels.declare import kernel_part
+from weir.kernels.kernel_types import input_array
 
 #: Bits of ``flags[slot]``.
 USED, DIRTY = 1, 2
@@ -23,13 +24,9 @@ LIVE, FREE, ARENA_USED, LIVE_KEY_BYTES, HAND, NEW = range(6)
 COUNTERS = 6
 
 
-def _input(dtype: Any) -> Any:
-    return types.Array(dtype, 1, "C", readonly=True, aligned=False)
-
-
 #: One-dimensional inputs, which may be read-only and at any address.
 IN_U8, IN_U64, IN_I32, IN_I64 = (
-    _input(dtype) for dtype in (types.uint8, types.uint64, types.int32, types.int64)
+    input_array(dtype) for dtype in (types.uint8, types.uint64, types.int32, types.int64)
 )
 #: Arrays of the table, and results.
 U8, U32, U64, I32, I64, U16 = (

@@ -11,6 +11,7 @@ import numpy as np
 from numba import types
 
 from weir.kernels.declare import byte_kernel, byte_kernel_part
+from weir.kernels.kernel_types import input_array
 from weir.state.tables.panes.number_kernels import get, put
 from weir.state.tables.panes.packed_cell_kernels import put_column, take_column
 from weir.state.tables.panes.packed_key_kernels import (
@@ -34,12 +35,8 @@ ROW_ENTRIES_MAX = 4_096
 NO_REFERENCE_MS = -(2**63)
 
 
-def _input(dtype: Any, dimensions: int = 1) -> Any:
-    return types.Array(dtype, dimensions, "C", readonly=True, aligned=False)
-
-
-_IN_U8, _IN_I64 = _input(types.uint8), _input(types.int64)
-_IN_I64_2D, _IN_U8_2D = _input(types.int64, 2), _input(types.uint8, 2)
+_IN_U8, _IN_I64 = input_array(types.uint8), input_array(types.int64)
+_IN_I64_2D, _IN_U8_2D = input_array(types.int64, 2), input_array(types.uint8, 2)
 _U8, _I64, _U64 = types.uint8[::1], types.int64[::1], types.uint64[::1]
 _I64_2D, _U8_2D = types.int64[:, ::1], types.uint8[:, ::1]
 

@@ -12,15 +12,11 @@ import numpy as np
 from numba import types
 
 from weir.kernels.declare import kernel, kernel_part
+from weir.kernels.kernel_types import input_array
 from weir.state.tables.cells.slot_layout import USED
 
-
-def _input(dtype: Any) -> Any:
-    return types.Array(dtype, 1, "C", readonly=True, aligned=False)
-
-
 _IN_U8, _IN_U64, _IN_I32, _IN_I64 = (
-    _input(dtype) for dtype in (types.uint8, types.uint64, types.int32, types.int64)
+    input_array(dtype) for dtype in (types.uint8, types.uint64, types.int32, types.int64)
 )
 _U8, _U64, _I32, _I64 = (dtype[::1] for dtype in (types.uint8, types.uint64, types.int32, types.int64))
 _BOOL = types.boolean[::1]
