@@ -18,7 +18,6 @@ from tests.runners import record, runs
 from tests.runners.exclusions import BATCH, STREAMING, TRIGGERS
 from weir.errors import WeirError
 from weir.spark.refusals import REASONS
-from weir.spark.remarks import REMARKS
 from weir.spark.session import open_session, started_too_slowly
 
 PAGE = Path(__file__).parents[2] / "docs" / "runners.md"
@@ -30,7 +29,6 @@ EQUAL, EQUAL_WITHOUT, NOT_YET = "equal", "equal without Spark", "not noted"
 _MADE = "made by python -m tests.runners.matrix --write -->"
 MATRIX = (f"<!-- matrix: {_MADE}", "<!-- end of matrix -->")
 REFUSALS = (f"<!-- refusals: {_MADE}", "<!-- end of refusals -->")
-DIFFERENCES = (f"<!-- what may differ: {_MADE}", "<!-- end of what may differ -->")
 
 
 def verdict(directory, name, mode):
@@ -101,9 +99,9 @@ def table(found):
     return "\n".join([*lines, "", "Reasons:", "", *notes])
 
 
-def listed(reasons):
-    """Sentences as a list."""
-    return "\n".join(f"- {reason[0].upper()}{reason[1:]}." for reason in reasons)
+def refusals():
+    """All reasons for which a step may be refused, and where."""
+    return "\n".join(f"- {reason[0].upper()}{reason[1:]}." for reason in REASONS.values())
 
 
 def replaced(text, marks, content):
@@ -114,12 +112,11 @@ def replaced(text, marks, content):
 
 
 def tables_in(text, directory):
-    """The page with its table and both lists as they are now."""
+    """The page with both tables as they are now."""
     known = record.compared()
     found = {name: tuple(said_of(directory, name, mode, known) for mode in MODES) for name in JOBS}
     content = f"{counts(found, known)}\n\n{table(found)}"
-    text = replaced(replaced(text, MATRIX, content), REFUSALS, listed(REASONS.values()))
-    return replaced(text, DIFFERENCES, listed(REMARKS.values()))
+    return replaced(replaced(text, MATRIX, content), REFUSALS, refusals())
 
 
 def compare_all(place, todo, rows, keeps):

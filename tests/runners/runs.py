@@ -195,9 +195,3 @@ def refusal_of(name, directory, mode):
     flow, _ = flow_of(directory, name, late=mode == "batch")
     job = job_on_spark(flow.build_local(), mode)
     return job.refused[0].reason if job.refused else None
-
-
-def remarks_of(name, directory, mode):
-    """What its plan says that it may tell otherwise on Spark."""
-    flow, _ = flow_of(directory, name, late=mode == "batch")
-    return {step.remark for step in job_on_spark(flow.build_local(), mode).steps} - {""}

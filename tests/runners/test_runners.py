@@ -5,7 +5,7 @@ import pytest
 from tests.equal.equal_jobs import JOBS
 from tests.equal.equal_runs import differences
 from tests.runners import matrix, record, runs
-from tests.runners.exclusions import BATCH, STREAMING, TRIGGERS
+from tests.runners.exclusions import BATCH, TRIGGERS
 
 ROWS = 60
 #: With late rows that they tell of, in streams that begin twice.
@@ -46,15 +46,6 @@ def test_no_job_is_refused_and_the_page_has_the_tables_of_the_command(tmp_path, 
     monkeypatch.setattr(runs, "refusal_of", lambda name, directory, mode: refusals[name, mode])
     text = matrix.PAGE.read_text()
     assert matrix.tables_in(text, tmp_path) == text, "run: python -m tests.runners.matrix --write"
-
-
-def test_a_plan_says_of_each_job_that_is_excluded_what_may_differ(tmp_path):
-    for mode, excluded in (("batch", BATCH), ("streaming", STREAMING)):
-        told = {name for name in JOBS if runs.remarks_of(name, tmp_path, mode)}
-        assert told >= excluded.keys(), mode
-        # A remark on every job would say nothing.
-        assert len(told) < len(JOBS) / 2, mode
-        assert "tumbling" not in told
 
 
 @pytest.mark.spark

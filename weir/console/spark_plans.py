@@ -28,7 +28,6 @@ def print_spark_plan(given: GivenJob, *, streaming: bool, as_json: bool) -> int:
                 "kind": each.node.spec.kind,
                 "runs": each.way.value,
                 "reason": each.reason,
-                "remark": each.remark,
             }
             for each in job.steps
         ]
@@ -40,8 +39,5 @@ def print_spark_plan(given: GivenJob, *, streaming: bool, as_json: bool) -> int:
     for each in job.steps:
         told = f"{each.way.value}: {each.reason}" if each.reason else each.way.value
         print(f"  {each.node.name:{name_width}}  {each.node.spec.kind:{kind_width}}  {told}")
-    for each in job.steps:
-        if each.remark:
-            print(f"{each.node.name!r} may differ from other runners: {each.remark}")
     print("the job would be refused" if job.refused else "the job would start")
     return int(bool(job.refused))

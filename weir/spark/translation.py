@@ -14,7 +14,6 @@ from weir.plan.stages import physical_graph
 from weir.spark.modes import Mode
 from weir.spark.native import native_step
 from weir.spark.refusals import refusal
-from weir.spark.remarks import remark
 from weir.spark.streams import has_state, spark_keeps_state
 from weir.spark.types import foreign_column
 from weir.specs import SinkSpec
@@ -39,13 +38,11 @@ class StepOnSpark:
         node: the step, without columns that nobody reads.
         way: how.
         reason: why it is refused; empty: it is not.
-        remark: what it may say otherwise than elsewhere; empty: nothing that is known.
     """
 
     node: Node
     way: Way
     reason: str = ""
-    remark: str = ""
 
 
 @dataclass(frozen=True)
@@ -102,7 +99,7 @@ def job_on_spark(graph: LogicalGraph, mode: Mode = "batch", whole: Collection[st
         step = _step(node, mode, refusal(physical, node, mode), _given(nodes, node))
         if keeps_state and step.way is Way.SPARK and has_state(node):
             step = replace(step, way=Way.TASKS)
-        steps.append(step if step.reason else replace(step, remark=remark(nodes, node, mode)))
+        steps.append(step)
     return JobOnSpark(graph.name, graph.max_parallelism, mode, tuple(steps), keeps_state)
 
 
