@@ -145,7 +145,8 @@ def _probe(trial: Trial, done: list[Launch], payload: str) -> dict[str, Any]:
 
 def task_managers_cpu_s(trial: Trial) -> float:
     """Return the processor time of all task managers so far."""
-    return sum(cpu_s for name, cpu_s in trial.cpu_s().items() if name.startswith("task_manager"))
+    processes = trial.cluster.processes.items()
+    return sum(each.cpu_s for name, each in processes if name.startswith("task_manager") and each.alive())
 
 
 def sum_of(metrics: Mapping[str, float], name: str, *labels: str) -> float:

@@ -75,6 +75,8 @@ class Sweep(weir.KeyedProcess):
     def __init__(self, settings: SweepSettings) -> None:
         self._settings = settings
         self._count = _SLICE
+        #: By subtask, the timer that was taken last: many have the same time, and those before it are not walked over.
+        self._last: dict[int, tuple[int, str, int]] = {}
         #: By the clock, when slices since the last rows began and ended.
         self._slices: deque[tuple[float, float]] = deque(maxlen=_SLICES_KEPT)
         #: Of the window of the latest rows, if that was not told yet: what their way took.
@@ -88,9 +90,10 @@ class Sweep(weir.KeyedProcess):
         self.timers.put(keys, items, [_PAYLOAD] * len(items))
         earliest_ms = min(due_ms)
         for _ in context.visit(keys):
-            # A clock that was put back.
-            if self.place_ms.value > earliest_ms:
+            if earliest_ms <= self.place_ms.value:
+                # A clock that was put back, or rows that were long on their way.
                 self.place_ms.value = earliest_ms
+                self._last.clear()
             if not self.next_ms.value:
                 self._arrange(now_ms + self._settings.every_ms, context)
         tally = Tally(batch["subtask"][0].as_py(), now_ms, self._settings.window_ms)
@@ -113,7 +116,10 @@ class Sweep(weir.KeyedProcess):
         if not until_ms:
             tally.add("sweeps")
             until_ms = self.until_ms.value = now_ms
-        first, last = (self.place_ms.value, "", _NO_TASK), (until_ms + 1, "", _NO_TASK)
+        place_ms = self.place_ms.value
+        first, last = self._last.get(key[0]), (until_ms + 1, "", _NO_TASK)
+        if first is None or first[0] != place_ms:
+            first = (place_ms, "", _NO_TASK)
         due = self.timers.pop_range(first, last, limit=self._count)
         if due:
             times_ms = [item[0] for item, _ in due]
@@ -122,6 +128,7 @@ class Sweep(weir.KeyedProcess):
             tally.highest("timer_delay_ms_max", now_ms - times_ms[0])
         took = _Times.now() - began
         if len(due) == self._count:
+            self._last[key[0]] = due[-1][0]
             self.place_ms.value = due[-1][0][0]
             # Rows come between: what is due later than now is not due in this turn.
             self._arrange(now_ms + math.ceil(took.clock_ms + _REST_FACTOR * took.processor_ms), context)

@@ -18,9 +18,9 @@ _KIB, _MIB = 1 << 10, 1 << 20
 #: Before each measurement: the first rows load code.
 _WARM_UP = Launch(1000, 2000, 2, drivers=2, prefix="warm")
 #: Each task of more workflows than the cache of decoded state holds, so that their latest task runs are read.
-_READING = Launch(4_000, 2_000, 5, drivers=2, prefix="reading")
+_READING = Launch(4_000, 2_000, 20, drivers=2, prefix="reading")
 _SMALL_STATE_CACHE = {"taskManager.state_cache_bytes": 4 * _MIB}
-#: Memory tables are small, so that as little as 40 MB of payloads is merged several times.
+#: Memory tables are small, so that as little as 160 MB of payloads is merged several times.
 _MERGING = {
     "taskManager.rocksdb.write_buffer_bytes": _MIB,
     "taskManager.rocksdb.write_buffer_total_bytes": 4 * _MIB,
@@ -46,7 +46,7 @@ class Variant:
 
 
 def _of_payload(size: int) -> Variant:
-    return Variant(f"{size:,} bytes", Launch(1000, size, 10, drivers=2, prefix="payload"))
+    return Variant(f"{size:,} bytes", Launch(1000, size, 50, drivers=2, prefix="payload"))
 
 
 def _of_compaction(kind: str) -> Variant:

@@ -30,6 +30,8 @@ class Wave(enum.Enum):
     TORN = enum.auto()
     #: Somebody called :meth:`Inbox.wake`.
     WOKEN = enum.auto()
+    #: The consumer has other things to do before the wave ends; what has come of it goes on waiting for the rest.
+    DUE = enum.auto()
 
 
 class Lender(Protocol):
@@ -61,6 +63,8 @@ class Inbox:
         #: barrier; the consumer waits for so many.
         self._heard: tuple[dict[ChannelId, float], set[ChannelId]] = {}, set()
         self._wave_inputs, self._apart_s = 0, float("inf")
+        #: The monotonic second at which what has come of a wave counts, also without the rest; infinity: there is none.
+        self._wave_ends_s = float("inf")
         self._clock = clock or SystemClock()
         #: Written by the consumer: it looks at a link that is lent to it, see :meth:`await_round`.
         self.borrows = False
@@ -212,7 +216,13 @@ class Inbox:
             self._gather(wait_s, enough)
 
     def await_wave(
-        self, rest_s: float, timeout_s: float, wave_s: float, inputs: int, apart_s: float = float("inf")
+        self,
+        rest_s: float,
+        timeout_s: float,
+        wave_s: float,
+        inputs: int,
+        apart_s: float = float("inf"),
+        due_s: float = float("inf"),
     ) -> Wave:
         """Sleep until so many channels have each brought a watermark, or each a barrier.
 
@@ -226,10 +236,13 @@ class Inbox:
             apart_s: the first and the last watermark of a wave come within this time. One too many, between two
                 waves, is no part of the next: otherwise its channel would be a wave behind for as long as others
                 come sooner.
+            due_s: the consumer has other things to do at this monotonic second, whatever it waits for.
         """
         with self._condition:
             if self._elements and self._gathered > 0:
                 return Wave.WHOLE
+            if not self._elements:
+                self._wave_ends_s = float("inf")
             # Where all are idle, the first that is not makes a wave.
             inputs = max(1, inputs)
             self._wave_inputs, self._enough, self._apart_s = inputs, _MANY, apart_s
@@ -238,18 +251,28 @@ class Inbox:
             if not self._elements:
                 self._wait_for_wave(timeout_s)
             self._enough = _MANY
-            if self._elements:
-                self._wait_for_wave(wave_s)
+            is_due = bool(self._elements) and self._wait_for_rest(wave_s, due_s)
             is_whole = self._is_wave_here()
             self._wave_inputs = self._enough = 0
             if self._woken:
                 self._woken = False
                 return Wave.WOKEN
+            if is_due and not is_whole:
+                return Wave.DUE
+            self._wave_ends_s = float("inf")
             self._gathered = len(self._elements)
             for channels in self._heard:
                 if len(channels) >= inputs:
                     channels.clear()
             return Wave.WHOLE if is_whole else Wave.TORN
+
+    def _wait_for_rest(self, wave_s: float, due_s: float) -> bool:
+        """Wait for what is missing of a wave; returns whether the consumer has other things to do before it ends."""
+        now_s = self._clock.monotonic_s()
+        ends_s = self._wave_ends_s = min(self._wave_ends_s, now_s + wave_s)
+        self._wait_for_wave(min(ends_s, due_s) - now_s)
+        # A consumer that always has other things to do takes what has come all the same.
+        return due_s < ends_s and self._clock.monotonic_s() < ends_s
 
     def _wait_for_wave(self, wait_s: float) -> None:
         if wait_s > 0 and not self._woken and not self._is_wave_here():

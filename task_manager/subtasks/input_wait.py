@@ -27,11 +27,14 @@ class InputWait:
         self._progress = progress
         self._clock = clock
 
-    def poll(self, until_s: float, gather_until_s: float = 0.0, inputs: int = 1) -> Delivery | None:
+    def poll(
+        self, until_s: float, gather_until_s: float = 0.0, inputs: int = 1, timer_s: float = float("inf")
+    ) -> Delivery | None:
         """Sleep until an element, a wake-up or a moment comes.
 
         Small batches gather until a second moment, and for a moment after the first of them: sources that poll at the
-        same time send at the same time, so the others of the ``inputs`` mostly come at once.
+        same time send at the same time, so the others of the ``inputs`` mostly come at once. Waves wait for more of
+        them past the first moment, which may be that of housekeeping, but not past a third one, ``timer_s``.
         """
         began_s = self._clock.monotonic_s()
         timeout_s = min(until_s - began_s, _SLEEP_S_MAX)
@@ -45,10 +48,10 @@ class InputWait:
         if wave_s > 0:
             rest_s = min(gather_until_s - began_s, timeout_s)
             later_s, apart_s = timeout_s - max(rest_s, 0.0), self._pace.wave_apart_s
-            wave = inbox.await_wave(rest_s, later_s, wave_s, inputs, apart_s)
-            if len(inbox):
+            wave = inbox.await_wave(rest_s, later_s, wave_s, inputs, apart_s, timer_s)
+            if len(inbox) and wave is not Wave.DUE:
                 self._pace.saw_wave(whole=wave is Wave.WHOLE)
-            is_woken = wave is Wave.WOKEN
+            is_woken = wave in (Wave.WOKEN, Wave.DUE)
             timeout_s = 0.0
         elif gather_until_s > 0:
             if gather_until_s - began_s > _LONG_REST_S:

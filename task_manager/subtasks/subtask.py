@@ -55,6 +55,8 @@ class Subtask(ABC):
             parts.mailbox.inbox, parts.chain.output, self._pace, parts.progress, parts.clock
         )
         self._waiting_rows = parts.waiting_rows
+        #: Monotonic second at which operators have something to do by the clock.
+        self._timer_s = float("inf")
         self.sample = RowSample()
         self.sample.is_last = not parts.chain.output.has_channels
         self._times_key, self._restored_times = parts.times_key, parts.restored_times
@@ -351,9 +353,9 @@ class Subtask(ABC):
         That is a monotonic second.
         """
         chain = self._chain
-        due_s = self._call_on_time() if chain.is_timed else float("inf")
+        self._timer_s = self._call_on_time() if chain.is_timed else float("inf")
         sent_s = chain.output.pump()
-        return min(due_s, sent_s, self._upkeep.step())
+        return min(self._timer_s, sent_s, self._upkeep.step())
 
     def _call_on_time(self) -> float:
         """Let operators do what is due by the clock; returns the monotonic second at which something is next."""
@@ -372,7 +374,7 @@ class Subtask(ABC):
 
     def _poll(self, until_s: float, gather_until_s: float = 0.0, inputs: int = 1) -> Delivery | None:
         """Sleep as :meth:`InputWait.poll` does, and do what was ordered meanwhile."""
-        delivery = self._input_wait.poll(until_s, gather_until_s, inputs)
+        delivery = self._input_wait.poll(until_s, gather_until_s, inputs, self._timer_s)
         # As in _run_commands: a small batch pays for each call.
         self.mailbox.run_commands()
         if self.progress.state is SubtaskState.DEPLOYED and self._job_start_us is not None:

@@ -17,6 +17,7 @@ from tests.equal.equal_runs import differences
 from tests.runners import record, runs
 from tests.runners.exclusions import BATCH, STREAMING, TRIGGERS
 from weir.errors import WeirError
+from weir.spark.differences import DIFFERENCES
 from weir.spark.refusals import REASONS
 from weir.spark.session import open_session, started_too_slowly
 
@@ -29,6 +30,7 @@ EQUAL, EQUAL_WITHOUT, NOT_YET = "equal", "equal without Spark", "not noted"
 _MADE = "made by python -m tests.runners.matrix --write -->"
 MATRIX = (f"<!-- matrix: {_MADE}", "<!-- end of matrix -->")
 REFUSALS = (f"<!-- refusals: {_MADE}", "<!-- end of refusals -->")
+OTHERWISE = (f"<!-- differences: {_MADE}", "<!-- end of differences -->")
 
 
 def verdict(directory, name, mode):
@@ -99,9 +101,9 @@ def table(found):
     return "\n".join([*lines, "", "Reasons:", "", *notes])
 
 
-def refusals():
-    """All reasons for which a step may be refused, and where."""
-    return "\n".join(f"- {reason[0].upper()}{reason[1:]}." for reason in REASONS.values())
+def as_list(told):
+    """Sentences as a list."""
+    return "\n".join(f"- {each[0].upper()}{each[1:]}." for each in told.values())
 
 
 def replaced(text, marks, content):
@@ -116,7 +118,8 @@ def tables_in(text, directory):
     known = record.compared()
     found = {name: tuple(said_of(directory, name, mode, known) for mode in MODES) for name in JOBS}
     content = f"{counts(found, known)}\n\n{table(found)}"
-    return replaced(replaced(text, MATRIX, content), REFUSALS, refusals())
+    text = replaced(replaced(text, MATRIX, content), REFUSALS, as_list(REASONS))
+    return replaced(text, OTHERWISE, as_list(DIFFERENCES))
 
 
 def compare_all(place, todo, rows, keeps):

@@ -195,3 +195,9 @@ def refusal_of(name, directory, mode):
     flow, _ = flow_of(directory, name, late=mode == "batch")
     job = job_on_spark(flow.build_local(), mode)
     return job.refused[0].reason if job.refused else None
+
+
+def differences_of(name, directory, mode):
+    """What ``weir plan`` says that a job may say otherwise on Spark."""
+    flow, _ = flow_of(directory, name, late=mode == "batch")
+    return {step.differs for step in job_on_spark(flow.build_local(), mode).steps} - {""}

@@ -5,7 +5,7 @@ import pytest
 from tests.equal.equal_jobs import JOBS
 from tests.equal.equal_runs import differences
 from tests.runners import matrix, record, runs
-from tests.runners.exclusions import BATCH, TRIGGERS
+from tests.runners.exclusions import BATCH, STREAMING, TRIGGERS
 
 ROWS = 60
 #: With late rows that they tell of, in streams that begin twice.
@@ -46,6 +46,15 @@ def test_no_job_is_refused_and_the_page_has_the_tables_of_the_command(tmp_path, 
     monkeypatch.setattr(runs, "refusal_of", lambda name, directory, mode: refusals[name, mode])
     text = matrix.PAGE.read_text()
     assert matrix.tables_in(text, tmp_path) == text, "run: python -m tests.runners.matrix --write"
+
+
+def test_a_plan_tells_of_each_job_that_is_not_compared_why(tmp_path):
+    for mode, reasons in (("batch", BATCH), ("streaming", STREAMING)):
+        for name, reason in reasons.items():
+            assert reason in runs.differences_of(name, tmp_path, mode), name
+    # One source, and no step that gives times.
+    assert runs.differences_of("sliding", tmp_path, "streaming") == set()
+    assert runs.differences_of("union", tmp_path, "batch") == set()
 
 
 @pytest.mark.spark

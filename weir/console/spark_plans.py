@@ -1,4 +1,4 @@
-"""``weir plan JOB --runner spark``: how each step of a job runs on Spark, and why some do not."""
+"""``weir plan JOB --runner spark``: how each step of a job runs on Spark, why some do not, and what may differ."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ def print_spark_plan(given: GivenJob, *, streaming: bool, as_json: bool) -> int:
                 "kind": each.node.spec.kind,
                 "runs": each.way.value,
                 "reason": each.reason,
+                "differs": each.differs,
             }
             for each in job.steps
         ]
@@ -38,6 +39,7 @@ def print_spark_plan(given: GivenJob, *, streaming: bool, as_json: bool) -> int:
     kind_width = max(len(each.node.spec.kind) for each in job.steps)
     for each in job.steps:
         told = f"{each.way.value}: {each.reason}" if each.reason else each.way.value
+        told += f"; it may say otherwise: {each.differs}" if each.differs else ""
         print(f"  {each.node.name:{name_width}}  {each.node.spec.kind:{kind_width}}  {told}")
     print("the job would be refused" if job.refused else "the job would start")
     return int(bool(job.refused))

@@ -11,6 +11,7 @@ from weir.plan.graph import LogicalGraph, Node
 from weir.plan.rules.pre_aggregation import with_all_rows
 from weir.plan.rules.projection import without_unread_columns
 from weir.plan.stages import physical_graph
+from weir.spark.differences import difference
 from weir.spark.modes import Mode
 from weir.spark.native import native_step
 from weir.spark.refusals import refusal
@@ -38,11 +39,13 @@ class StepOnSpark:
         node: the step, without columns that nobody reads.
         way: how.
         reason: why it is refused; empty: it is not.
+        differs: what it may say otherwise than elsewhere; empty: nothing that is known before.
     """
 
     node: Node
     way: Way
     reason: str = ""
+    differs: str = ""
 
 
 @dataclass(frozen=True)
@@ -99,6 +102,8 @@ def job_on_spark(graph: LogicalGraph, mode: Mode = "batch", whole: Collection[st
         step = _step(node, mode, refusal(physical, node, mode), _given(nodes, node))
         if keeps_state and step.way is Way.SPARK and has_state(node):
             step = replace(step, way=Way.TASKS)
+        if step.way is not Way.REFUSED:
+            step = replace(step, differs=difference(nodes, node, mode))
         steps.append(step)
     return JobOnSpark(graph.name, graph.max_parallelism, mode, tuple(steps), keeps_state)
 

@@ -244,6 +244,24 @@ def test_a_wake_up_ends_the_wait_for_a_wave_and_takes_nothing():
     assert inbox.has_gathered
 
 
+def test_other_things_to_do_end_the_wait_for_a_wave_and_do_not_begin_it_anew():
+    clock = ManualClock()
+    inbox = Inbox(clock)
+    put(inbox, batch(1))
+    for _ in range(3):
+        due_s = clock.monotonic_s() - 0.001
+        assert inbox.await_wave(0.0, 0.0, 0.01, 2, due_s=due_s) is Wave.DUE
+        assert not inbox.has_gathered
+        clock.advance_ms(3)
+    clock.advance_ms(1)
+    # However much there is to do: rows wait for a wave, and no longer.
+    assert inbox.await_wave(0.0, 0.0, 0.01, 2, due_s=clock.monotonic_s() - 1) is Wave.TORN
+    assert inbox.poll(0.0) is not None
+    put(inbox, Watermark(7))
+    put(inbox, Watermark(7), OTHER)
+    assert inbox.await_wave(0.0, 0.0, 0.01, 2, due_s=0.0) is Wave.WHOLE
+
+
 def test_where_all_inputs_are_idle_it_is_waited_for_the_first():
     inbox = Inbox()
     began_s = time.monotonic()
