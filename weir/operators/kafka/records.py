@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,57 +12,23 @@ from weir.kernels.bytes import PADDING_BYTES
 from weir.operators.sources.json.json_decode import JsonDecoder
 from weir.operators.sources.json.json_records import NO_VALUE, decode_records
 from weir.operators.sources.user.record_rows import BadRecord, good_rows, text_column
+from weir.operators.sources.user.record_values import ValueDecoders
 from weir.specs.kafka import KafkaSpec, RecordPart
-from weir.specs.sources import LINE_BYTES_MAX
-
-if TYPE_CHECKING:
-    from weir.operators.kafka.coded_values import CodedValues
 
 #: ``confluent_kafka.Message``; its methods are all that is used of it.
 Message = Any
 
 
-class RecordDecoder:
-    """Decodes records for one source. Not thread-safe: the decoder of values keeps scratch arrays.
-
-    Args:
-        spec: of the source; columns that nobody reads are not decoded.
-        records_max: that one call gets at most.
-        who: the step, for messages.
-
-    Raises:
-        InputError: the schema of values in Avro or Protobuf cannot be used.
-    """
+class RecordDecoder(ValueDecoders[RecordPart]):
+    """Decodes records of Kafka for one source."""
 
     def __init__(self, spec: KafkaSpec, records_max: int, who: str = "") -> None:
-        self._schema = spec.schema_read
         parts = dict(spec.parts)
-        self._parts = [(field, parts[field.name]) for field in self._schema if field.name in parts]
-        self._fields = [field for field in self._schema if field.name not in parts]
         #: A record without a value says that its key is gone: a row, where the rest of it may be null.
         self._takes_tombstones = "key" in parts.values() and all(
             field.nullable for field in spec.schema if field.name not in parts
         )
-        self._coded: CodedValues | None = None
-        if spec.coding is not None and self._fields:
-            # Loaded only where it is needed.
-            from weir.operators.kafka.coding import decoder_of_values
-
-            paths = dict(spec.paths)
-            columns = [
-                (field, tuple(map(str, paths.get(field.name, (field.name,))))) for field in self._fields
-            ]
-            self._coded = decoder_of_values(spec.coding, columns, who, takes_nulls=self._takes_tombstones)
-        self._json: JsonDecoder | None = None
-        if spec.value == "json" and self._fields:
-            names = {field.name for field in self._fields}
-            self._json = JsonDecoder(
-                pa.schema(self._fields),
-                [name for name in names if name == spec.event_time_column],
-                LINE_BYTES_MAX,
-                lines_max=records_max,
-                paths={name: path for name, path in spec.paths if name in names},
-            )
+        super().__init__(spec, spec.parts, records_max, who, takes_nulls=self._takes_tombstones)
 
     def decode(self, records: Sequence[Message]) -> tuple[pa.RecordBatch, list[BadRecord]]:
         """The good records as rows, in their order, and the others.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -15,11 +14,8 @@ from weir.log import RecordBatch
 from weir.operators.sources.json.json_decode import JsonDecoder
 from weir.operators.sources.json.json_records import decode_records
 from weir.operators.sources.user.record_rows import BadRecord, good_rows, text_column
+from weir.operators.sources.user.record_values import ValueDecoders
 from weir.specs.log import LogPart, LogSpec
-from weir.specs.sources import LINE_BYTES_MAX
-
-if TYPE_CHECKING:
-    from weir.operators.kafka.coded_values import CodedValues
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,44 +79,12 @@ def joined(parts: Sequence[Records]) -> Records:
     )
 
 
-class RecordDecoder:
-    """Decodes records for one source. Not thread-safe: the decoder of values keeps scratch arrays.
-
-    Args:
-        spec: of the source; columns that nobody reads are not decoded.
-        records_max: that one call gets at most.
-        who: the step, for messages.
-
-    Raises:
-        InputError: the schema of values in Avro or Protobuf cannot be used.
-    """
+class RecordDecoder(ValueDecoders[LogPart]):
+    """Decodes records of the log for one source."""
 
     def __init__(self, spec: LogSpec, records_max: int, who: str = "") -> None:
+        super().__init__(spec, spec.parts, records_max, who)
         self._topic = spec.topic
-        self._schema = spec.schema_read
-        parts = dict(spec.parts)
-        self._parts = [(field, parts[field.name]) for field in self._schema if field.name in parts]
-        self._fields = [field for field in self._schema if field.name not in parts]
-        self._coded: CodedValues | None = None
-        if spec.coding is not None and self._fields:
-            # Loaded only where it is needed.
-            from weir.operators.kafka.coding import decoder_of_values
-
-            paths = dict(spec.paths)
-            columns = [
-                (field, tuple(map(str, paths.get(field.name, (field.name,))))) for field in self._fields
-            ]
-            self._coded = decoder_of_values(spec.coding, columns, who)
-        self._json: JsonDecoder | None = None
-        if spec.value == "json" and self._fields:
-            names = {field.name for field in self._fields}
-            self._json = JsonDecoder(
-                pa.schema(self._fields),
-                [name for name in names if name == spec.event_time_column],
-                LINE_BYTES_MAX,
-                lines_max=records_max,
-                paths={name: path for name, path in spec.paths if name in names},
-            )
 
     def decode(self, records: Records, partition: int) -> tuple[pa.RecordBatch, list[BadRecord]]:
         """The good records as rows, in their order, and the others.

@@ -8,23 +8,11 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Generic, TypeVar
 
 from weir.errors import InvalidTransitionError
 
 Item = TypeVar("Item")
-
-
-class Outcome(Enum):
-    """What a producer knows at last of a batch."""
-
-    #: As safe as was asked for.
-    OK = "ok"
-    #: Surely not written.
-    REJECTED = "rejected"
-    #: Written or not: nobody has said it in time.
-    UNKNOWN = "unknown"
 
 
 @dataclass
