@@ -33,8 +33,8 @@ from weir.rows.records import EVENT_TIME_COLUMN, SYSTEM_COLUMNS
 from weir.specs import TopSpec
 from weir.specs.arrow_form import arrow_form
 from weir.state.handles.block import Keys
-from weir.state.handles.stored_rows import StoredRows, encoded_rows, read_rows, write_rows
-from weir.state.tables.values.value_table import ValueTable
+from weir.state.handles.stored_rows import StoredRows, encoded_rows, packed_rows, rows_of
+from weir.state.tables.values.packed_table import PackedTable
 
 #: Rows that may be read at a time: keys of a batch, by the rows that each may have.
 _ROWS_AT_A_TIME = 200_000
@@ -162,7 +162,7 @@ class TopOperator(Operator):
 
     def __init__(self, spec: TopSpec) -> None:
         self._spec = spec
-        self._table: ValueTable | None = None
+        self._table: PackedTable | None = None
         self._max_parallelism = 0
         self._schema: pa.Schema | None = None
         self._codec: dict[str, Json] = {}
@@ -200,7 +200,7 @@ class TopOperator(Operator):
         self._codec = self._codec_of(context.schema)
         kept_columns = self._columns_of(context.schema)
         self._names = [field.name for field in kept_columns]
-        self._table = declared_tables(context).values("top")
+        self._table = declared_tables(context).packed("top")
         self._max_parallelism = context.max_parallelism
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -245,8 +245,8 @@ class TopOperator(Operator):
     def _processed(self, batch: pa.RecordBatch, keys: Keys) -> Iterator[pa.RecordBatch]:
         table, spec = self._table, self._spec
         assert table is not None
-        state_keys = keys.distinct.state_keys(table)
-        stored = read_rows(table.get_stored(state_keys, will_write=True))
+        distinct = keys.distinct
+        stored = rows_of(table.read_values(distinct.hashes, distinct.column))
         all_orders = self._orders(stored, batch)
         orders = all_orders[len(stored.orders) :]
         stored = replace(stored, orders=all_orders[: len(stored.orders)])
@@ -258,7 +258,7 @@ class TopOperator(Operator):
         count = len(stored.orders)
         told = changed_places(merged, stored) if self._tells_places else changed_rows(merged, count)
         changes = self._changelog(batch, stored, merged, told, new_rows)
-        self._write(changes, stored, merged, told, orders[new_rows], state_keys)
+        self._write(changes, stored, merged, told, orders[new_rows], distinct)
         yield changes
 
     def _entering(self, stored: StoredRows, inverse: np.ndarray, orders: np.ndarray) -> np.ndarray:
@@ -277,7 +277,7 @@ class TopOperator(Operator):
         merged: Merged,
         told: Told,
         new_orders: np.ndarray,
-        state_keys: list[bytes],
+        keys: Keys,
     ) -> None:
         """Write the rows of the keys that are in ``merged``.
 
@@ -287,7 +287,7 @@ class TopOperator(Operator):
             merged: what is there now.
             told: the rows of ``changes``.
             new_orders: of new rows.
-            state_keys: of all keys of the batch.
+            keys: all of the batch, each once.
         """
         assert self._table is not None
         count = len(stored.orders)
@@ -311,9 +311,9 @@ class TopOperator(Operator):
         if self._spec.order:
             row_orders[:] = 0
         positions, counts = np.unique(merged.keys, return_counts=True)
-        values = write_rows(counts, row_orders, starts, lengths, np.concatenate([stored.data, encoded.data]))
-        keys = map(state_keys.__getitem__, positions.tolist())
-        self._table.write_stored(list(zip(keys, values, strict=True)), [])
+        data = np.concatenate([stored.data, encoded.data])
+        values = packed_rows(counts, row_orders, starts, lengths, data)
+        self._table.write_values(keys.hashes, keys.column, positions, values)
 
     def _row_columns(self, batch: pa.RecordBatch) -> list[pa.Array]:
         """What is kept of rows: the time too, so that there are two columns at least."""
