@@ -148,12 +148,26 @@ class PackedValues:
         return cls(np.frombuffer(b"".join(found), dtype=np.uint8), np.cumsum(lengths) - lengths, lengths)
 
     def packed(self) -> KeyColumn:
-        """The same one after the other, without what lies between them."""
+        """The same one after the other, without what lies between them; a view if they lie so."""
+        offsets = self.offsets()
+        if not len(self):
+            return KeyColumn(self.data[:0], offsets)
+        first = int(self.starts[0])
+        if np.array_equal(self.starts, offsets[:-1] + first):
+            return KeyColumn(self.data[first : first + int(offsets[-1])], offsets)
+        out = np.empty(int(offsets[-1]), dtype=np.uint8)
+        self.copy_to(out, offsets)
+        return KeyColumn(out, offsets)
+
+    def offsets(self) -> np.ndarray:
+        """Where each value begins, and the last one ends, once they are one after the other; int64."""
         offsets = np.zeros(len(self) + 1, dtype=np.int64)
         np.cumsum(self.lengths, out=offsets[1:])
-        out = np.empty(int(offsets[-1]), dtype=np.uint8)
-        gather_bytes(self.data, np.ascontiguousarray(self.starts), offsets, out)
-        return KeyColumn(out, offsets)
+        return offsets
+
+    def copy_to(self, out: np.ndarray, offsets: np.ndarray) -> None:
+        """Copy the values to ``out``, another array than ``data``, as :meth:`offsets` says."""
+        gather_bytes(self.data, np.ascontiguousarray(self.starts, dtype=np.int64), offsets, out)
 
     def to_list(self) -> list[bytes]:
         """Each value as an object; absent ones are empty."""

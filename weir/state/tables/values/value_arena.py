@@ -32,22 +32,23 @@ class ValueArena:
 
     def append(self, values: PackedValues) -> np.ndarray:
         """Copy values here; returns their cells, int64, shape (values, cells). What slots have may move."""
-        column = values.packed()
-        size_bytes = len(column.data)
+        offsets = values.offsets()
+        size_bytes = int(offsets[-1])
         if self.used_bytes + size_bytes > len(self.data):
             self.compact(size_bytes)
-        first = self.used_bytes
-        self.data[first : first + size_bytes] = column.data
+        offsets += self.used_bytes
+        values.copy_to(self.data, offsets)
         self.used_bytes += size_bytes
-        return np.stack([first + column.offsets[:-1], values.lengths], axis=1)
+        return np.stack([offsets[:-1], values.lengths], axis=1)
 
     def compact(self, more_bytes: int = 0) -> None:
         """Keep what slots have, in an array that has as much room again, and this much."""
         slots = self._slots.used_slots(dirty_only=False)
         cells = self._slots.cells[slots]
-        kept = PackedValues(self.data, cells[:, START], cells[:, LENGTH]).packed()
-        self.used_bytes = len(kept.data)
+        kept = PackedValues(self.data, cells[:, START], cells[:, LENGTH])
+        offsets = kept.offsets()
+        self.used_bytes = int(offsets[-1])
         data = np.empty(max(2 * (self.used_bytes + more_bytes), _BYTES_MIN), dtype=np.uint8)
-        data[: self.used_bytes] = kept.data
-        self._slots.cells[slots, START] = kept.offsets[:-1]
+        kept.copy_to(data, offsets)
+        self._slots.cells[slots, START] = offsets[:-1]
         self.data = data
