@@ -147,6 +147,15 @@ class PackedValues:
         lengths[is_there] = np.fromiter(map(len, found), np.int64, len(found))
         return cls(np.frombuffer(b"".join(found), dtype=np.uint8), np.cumsum(lengths) - lengths, lengths)
 
+    def value(self, index: int) -> bytes:
+        """One of them as an object."""
+        start = int(self.starts[index])
+        return self.data[start : start + int(self.lengths[index])].tobytes()
+
+    def take(self, positions: np.ndarray) -> PackedValues:
+        """The values at these positions (int64), where they are."""
+        return PackedValues(self.data, self.starts[positions], self.lengths[positions])
+
     def packed(self) -> KeyColumn:
         """The same one after the other, without what lies between them; a view if they lie so."""
         offsets = self.offsets()
