@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import polars as pl
@@ -363,10 +363,20 @@ def _changelogs() -> list[Change]:
         return Change(name, {"aggregates": before}, {"aggregates": after}, "aggregates are of")
 
     best = {"rows": 2}
-    # Rows that the condition had left out would be taken back, though they never came.
-    common = [each for each in _common("changelog") if each.name != "condition in its stage dropped"]
+    # Rows that a condition had left out would be taken back, though they never came, or others stay for ever.
+    common = [
+        replace(each, refused="no condition") if each.name.startswith("condition in its stage") else each
+        for each in _common("changelog")
+    ]
+    only = {"within_stage": "bad"}
     return [
         *common,
+        Change("the same condition in its stage", only, only),
+        Change("another condition in its stage", only, {"within_stage": "in"}, "whose rows meet"),
+        Change(
+            "condition in its stage, renamed", only, {"step": "now", "renamed_from": "step"}, "no condition"
+        ),
+        Change("top, condition in its stage dropped", {"rows": 2, **only}, {"rows": 2}, "no condition"),
         change("added", {"n": N}, {"n": N, "t": TOTAL}),
         change("removed", {"n": N, "t": TOTAL}, {"t": TOTAL}),
         change("order", {"n": N, "t": TOTAL}, {"t": TOTAL, "n": N}),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from weir.plan.change_conditions import check_conditions
 from weir.plan.fingerprints import fingerprint_of
 from weir.plan.graph import Exchange, LogicalGraph
 from weir.plan.input_origins import check_origins
@@ -37,6 +38,7 @@ def fitted_to(
     """
     manifest = with_names_of(graph, manifest)
     check_origins(graph, manifest)
+    check_conditions(graph, manifest)
     layouts = {
         step: fitted.layout
         for step, fitted in fitted_layouts(graph, manifest, allow_dropped=allow_dropped).items()

@@ -27,6 +27,8 @@ Json = Any
 
 #: Of each input of a step: names of the sources whose rows come there.
 Origins = tuple[tuple[str, ...], ...]
+#: Of each input of a step: what the changes that come there meet (``weir.plan.change_conditions``).
+Conditions = tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +120,8 @@ class Manifest:
     horizons: Mapping[str, tuple[Horizon, ...]] = field(default_factory=dict)
     #: By step with several inputs. Older versions wrote none.
     origins: Mapping[str, Origins] = field(default_factory=dict)
+    #: By step that takes a changelog. Older versions wrote none.
+    conditions: Mapping[str, Conditions] = field(default_factory=dict)
     is_savepoint: bool = False
     #: What this checkpoint covers, and what the one covered from which its deployment began.
     events: EventCounts = NO_EVENTS
@@ -263,11 +267,16 @@ def manifest_to_json(manifest: Manifest) -> Json:
         "layouts": layouts_to_json(manifest.layouts),
         **({"horizons": horizons_to_json(manifest.horizons)} if manifest.horizons else {}),
         **({"origins": dict(manifest.origins)} if manifest.origins else {}),
+        **({"conditions": dict(manifest.conditions)} if manifest.conditions else {}),
         "is_savepoint": manifest.is_savepoint,
         "events": _counts_to_json(manifest.events),
         "events_before": _counts_to_json(manifest.events_before),
         "parts": [part_to_json(part) for part in manifest.parts],
     }
+
+
+def _by_input(value: Json) -> dict[str, tuple[tuple[str, ...], ...]]:
+    return {step: tuple(tuple(texts) for texts in inputs) for step, inputs in value.items()}
 
 
 def manifest_from_json(value: Json) -> Manifest:
@@ -302,10 +311,8 @@ def manifest_from_json(value: Json) -> Manifest:
             state_ids=dict(value["state_ids"]),
             layouts=layouts_from_json(value.get("layouts")),
             horizons=horizons_from_json(value.get("horizons")),
-            origins={
-                step: tuple(tuple(names) for names in inputs)
-                for step, inputs in value.get("origins", {}).items()
-            },
+            origins=_by_input(value.get("origins", {})),
+            conditions=_by_input(value.get("conditions", {})),
             is_savepoint=value["is_savepoint"],
             events=_counts_from_json(value.get("events")),
             events_before=_counts_from_json(value.get("events_before")),

@@ -162,6 +162,7 @@ def renamed(
             step(name): tuple(tuple(sorted(map(step, names))) for names in inputs)
             for name, inputs in manifest.origins.items()
         },
+        conditions={step(name): inputs for name, inputs in manifest.conditions.items()},
         layouts={
             step(name): renamed_layout(step(name), layout, (aggregates or {}).get(step(name), {}))
             for name, layout in manifest.layouts.items()
