@@ -21,6 +21,7 @@ from weir.state.tables.cells.cell_table import CellTable
 from weir.state.tables.panes.window_table import WindowTable
 from weir.state.tables.retained import RetainedTable
 from weir.state.tables.table import StateTable
+from weir.state.tables.values.packed_table import PackedTable
 from weir.state.tables.values.value_table import ValueTable
 
 #: Changed keys that are copied at most, since rows wait: 25 to 40 ns for a cell, 8 ms in all; others are objects,
@@ -125,6 +126,9 @@ def _copied(table: StateTable | None, groups: list[int], of_group: int | None) -
     if expiry is not None:
         expiry.look()
     is_expired = _never_expired if expiry is None else expiry.is_expired
+    if isinstance(table, PackedTable):
+        values = table.unwritten_values(groups, COPIED_VALUES_MAX)
+        return copied(_by_group(_refuse(COPIED_VALUES_MAX) if values is None else values), is_expired)
     if isinstance(table, CellTable):
         cells = table.unwritten_entries(COPIED_CELLS_MAX, of_group)
         return copied(_CellChanges(*(cells or _refuse(COPIED_CELLS_MAX))), is_expired)

@@ -1,11 +1,11 @@
-"""Comparing bytes in kernels: every length, every place of a difference, nothing read beyond."""
+"""Comparing and copying bytes in kernels: every length, every place of a difference, nothing touched beyond."""
 
 from __future__ import annotations
 
 import numpy as np
 from numba import types
 
-from weir.kernels.bytes import same_bytes
+from weir.kernels.bytes import copy_bytes, same_bytes
 from weir.kernels.declare import byte_kernel
 
 _BYTES = types.Array(types.uint8, 1, "C", readonly=True, aligned=False)
@@ -28,3 +28,18 @@ def test_bytes_are_compared_to_the_last_one_and_no_further():
             right[5 + place] ^= 0x80
             assert not _same(left, 3, right, 5, length)
             right[5 + place] ^= 0x80
+
+
+@byte_kernel(types.void(types.uint8[::1], types.int64, _BYTES, types.int64, types.int64))
+def _copy(target, to, source, at, length):
+    copy_bytes(target, to, source, at, length)
+
+
+def test_bytes_are_copied_to_the_last_one_and_no_further():
+    source = np.random.default_rng(7).integers(1, 256, 200, dtype=np.uint8)
+    for length in range(120):
+        target = np.zeros(length + 12, np.uint8)
+        _copy(target, 5, source, 3, length)
+        assert target[5 : 5 + length].tolist() == source[3 : 3 + length].tolist()
+        assert not target[:5].any()
+        assert not target[5 + length :].any()

@@ -21,6 +21,7 @@ ir = _cgutils.ir
 #: Bytes after the end of its data that a kernel may read.
 PADDING_BYTES = 64
 _WORD_BYTES = 8
+_BLOCK_BYTES = 32
 
 
 def untyped_intrinsic(function: Callable[..., Any]) -> Any:
@@ -239,3 +240,21 @@ def same_bytes(left: Any, first: Any, right: Any, other: Any, length: Any) -> An
         index += _WORD_BYTES
     # The last ones, some of them for the second time.
     return load8(left, first + last) == load8(right, other + last)
+
+
+@byte_kernel_part
+def copy_bytes(target: Any, to: Any, source: Any, at: Any, length: Any) -> None:
+    """Copy ``source[at:at + length]`` to ``target[to:to + length]``, of another array; touches no other bytes."""
+    if length < _WORD_BYTES:
+        for index in range(length):
+            target[to + index] = source[at + index]
+        return
+    index = 0
+    while index + _BLOCK_BYTES <= length:
+        copy_block(target, to + index, source, at + index)
+        index += _BLOCK_BYTES
+    while index + _WORD_BYTES <= length:
+        store8(target, to + index, load8(source, at + index))
+        index += _WORD_BYTES
+    # The last ones, some of them for the second time.
+    store8(target, to + length - _WORD_BYTES, load8(source, at + length - _WORD_BYTES))

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from weir.kernels.bytes import byte_at, load4, load8, same_bytes
+from weir.kernels.bytes import byte_at, copy_bytes, load4, load8, same_bytes
 from weir.kernels.declare import brief_kernel, byte_kernel, byte_kernel_part, kernel
 from weir.kernels.kernel_types import input_array
 
@@ -242,7 +242,7 @@ def append_integers(out: Any, cursors: Any, integers: Any, nulls: Any) -> None:
         cursors[row] = position + 9
 
 
-@kernel(types.void(_OUT_U8, _OUT_I64, _U8, _I32, _U8), types.void(_OUT_U8, _OUT_I64, _U8, _I64, _U8))
+@byte_kernel(types.void(_OUT_U8, _OUT_I64, _U8, _I32, _U8), types.void(_OUT_U8, _OUT_I64, _U8, _I64, _U8))
 def append_bytes(out: Any, cursors: Any, data: Any, offsets: Any, nulls: Any) -> None:
     """Append one byte-string component (tag, u32 length little endian, bytes) to every row's key."""
     for row in range(cursors.size):
@@ -257,8 +257,7 @@ def append_bytes(out: Any, cursors: Any, data: Any, offsets: Any, nulls: Any) ->
         for index in range(4):
             out[position + 1 + index] = (length >> (8 * index)) & 0xFF
         position += 5
-        for index in range(length):
-            out[position + index] = data[start + index]
+        copy_bytes(out, position, data, start, length)
         cursors[row] = position + length
 
 
@@ -309,12 +308,12 @@ def read_component(data: Any, cursors: Any, stops: Any, tag: Any, starts: Any, l
     return -1
 
 
-@kernel(types.void(_U8, _OUT_I64, _OUT_I64, _OUT_U8))
+@byte_kernel(types.void(_U8, _OUT_I64, _OUT_I64, _OUT_U8))
 def gather_bytes(data: Any, starts: Any, out_offsets: Any, out: Any) -> None:
     """Copy the bytes at ``starts[row]`` to ``out[out_offsets[row]:out_offsets[row + 1]]``."""
     for row in range(starts.size):
-        for index in range(out_offsets[row + 1] - out_offsets[row]):
-            out[out_offsets[row] + index] = data[starts[row] + index]
+        to = out_offsets[row]
+        copy_bytes(out, to, data, starts[row], out_offsets[row + 1] - to)
 
 
 @byte_kernel(

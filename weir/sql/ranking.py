@@ -189,7 +189,7 @@ class Ordering:
     def __call__(self, key: dict[str, object], window: WindowBounds, rows: pl.DataFrame) -> pl.DataFrame:
         """The first rows in their order."""
         names = [each for each, _, _ in self.order]
-        ordered = rows.sort(
+        ordered = self._near(rows).sort(
             names,
             descending=[each for _, each, _ in self.order],
             nulls_last=[not each for _, _, each in self.order],
@@ -200,6 +200,23 @@ class Ordering:
             placed = placed.with_columns(pl.col(self.name).min().over(names))
         placed = placed.filter(pl.col(self.name) <= self.bound)
         return placed.select([each for each in placed.columns if each not in key])
+
+    def _near(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Rows that may be among the first, which are soon found where the first column has an exact order.
+
+        Before all others there are as many as are wanted that are better in that column alone.
+        """
+        name, descends, nulls_first = self.order[0]
+        values = rows.get_column(name)
+        if nulls_first or not (values.dtype.is_integer() or values.dtype.is_temporal()):
+            return rows
+        numbers = values.to_physical()
+        there = numbers.drop_nulls()
+        if len(there) <= self.bound:
+            return rows
+        if descends:
+            return rows.filter(numbers >= there.top_k(self.bound).min())
+        return rows.filter(numbers <= there.bottom_k(self.bound).max())
 
 
 def _running(

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from weir.errors import StateMismatchError
 from weir.keys.hashing import KeyColumn, select_keys
+from weir.keys.key_kernels import gather_bytes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -120,3 +121,78 @@ def pack_values(values: Sequence[bytes | None], value_bytes: int) -> tuple[np.nd
     if len(found) < len(values):
         present = np.array([value is not None for value in values], dtype=np.bool_)
     return present, np.frombuffer(joined, dtype=np.uint8).reshape(len(found), value_bytes)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PackedValues:
+    """Values of any length in one array; those of length 0 are absent, as no state has an empty value."""
+
+    #: uint8; value i is ``data[starts[i]:starts[i] + lengths[i]]``.
+    data: np.ndarray
+    #: int64, shape (values,).
+    starts: np.ndarray
+    #: int64, shape (values,).
+    lengths: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    @classmethod
+    def from_list(cls, values: Sequence[bytes | None]) -> PackedValues:
+        """Values that are objects; None: absent."""
+        # Calls of C over all values: a batch has thousands.
+        found = list(filter(None, values))
+        lengths = np.zeros(len(values), dtype=np.int64)
+        is_there = np.fromiter(map(bool, values), np.bool_, len(values))
+        lengths[is_there] = np.fromiter(map(len, found), np.int64, len(found))
+        return cls(np.frombuffer(b"".join(found), dtype=np.uint8), np.cumsum(lengths) - lengths, lengths)
+
+    def value(self, index: int) -> bytes:
+        """One of them as an object."""
+        start = int(self.starts[index])
+        return self.data[start : start + int(self.lengths[index])].tobytes()
+
+    def take(self, positions: np.ndarray) -> PackedValues:
+        """The values at these positions (int64), where they are."""
+        return PackedValues(self.data, self.starts[positions], self.lengths[positions])
+
+    def packed(self) -> KeyColumn:
+        """The same one after the other, without what lies between them; a view if they lie so."""
+        offsets = self.offsets()
+        if not len(self):
+            return KeyColumn(self.data[:0], offsets)
+        first = int(self.starts[0])
+        if np.array_equal(self.starts, offsets[:-1] + first):
+            return KeyColumn(self.data[first : first + int(offsets[-1])], offsets)
+        out = np.empty(int(offsets[-1]), dtype=np.uint8)
+        self.copy_to(out, offsets)
+        return KeyColumn(out, offsets)
+
+    def offsets(self) -> np.ndarray:
+        """Where each value begins, and the last one ends, once they are one after the other; int64."""
+        offsets = np.zeros(len(self) + 1, dtype=np.int64)
+        np.cumsum(self.lengths, out=offsets[1:])
+        return offsets
+
+    def copy_to(self, out: np.ndarray, offsets: np.ndarray) -> None:
+        """Copy the values to ``out``, another array than ``data``, as :meth:`offsets` says."""
+        gather_bytes(self.data, np.ascontiguousarray(self.starts, dtype=np.int64), offsets, out)
+
+    def to_list(self) -> list[bytes]:
+        """Each value as an object; absent ones are empty."""
+        column = self.packed()
+        buffers = [None, pa.py_buffer(column.offsets), pa.py_buffer(column.data)]
+        values: list[bytes] = pa.LargeBinaryArray.from_buffers(
+            pa.large_binary(), len(self), buffers
+        ).to_pylist()
+        return values
+
+
+def join_values(parts: Sequence[PackedValues]) -> PackedValues:
+    """All values of ``parts``, in order."""
+    if len(parts) == 1:
+        return parts[0]
+    columns = [part.packed() for part in parts]
+    lengths = np.concatenate([np.zeros(0, dtype=np.int64), *(part.lengths for part in parts)])
+    data = np.concatenate([np.zeros(0, dtype=np.uint8), *(column.data for column in columns)])
+    return PackedValues(data, np.cumsum(lengths) - lengths, lengths)

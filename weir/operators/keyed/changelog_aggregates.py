@@ -39,7 +39,8 @@ from weir.specs.canonical import canonical_expression
 from weir.specs.changelog_aggregates import ChangelogAggregateSpec
 from weir.specs.keyed import Aggregate
 from weir.state.handles.block import Keys
-from weir.state.tables.values.value_table import ValueTable
+from weir.state.packed import PackedValues
+from weir.state.tables.values.packed_table import PackedTable
 
 
 class ChangelogAggregateOperator(Operator):
@@ -109,7 +110,7 @@ class ChangelogAggregateOperator(Operator):
         self._fields = [context.schema.field(each.output) for each in self._spec.aggregates]
         self.check_restored(context)
         self._codec = self._codec_of(context)
-        self._table: ValueTable = declared_tables(context).values("totals")
+        self._table: PackedTable = declared_tables(context).packed("totals")
         self._max_parallelism = context.max_parallelism
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -133,12 +134,12 @@ class ChangelogAggregateOperator(Operator):
     def _changed(self, batch: pa.RecordBatch) -> Iterator[Caused]:
         """What the changes change together."""
         keys = self._keys(batch)
-        state_keys = keys.distinct.state_keys(self._table)
-        stored = self._table.get_stored(state_keys)
+        distinct = keys.distinct
+        stored = self._table.read_values(distinct.hashes, distinct.column)
         before = self._form.read(stored)
         after = before.copy()
         self._add(batch, keys.inverse, after)
-        self._table.write_stored(*self._form.written(state_keys, stored, after))
+        self._table.write_values(distinct.hashes, distinct.column, *self._form.written(stored, after))
         yield from self._told(batch, keys.last_rows, before, after)
 
     def _set_sums(self, sums_are_floats: list[bool]) -> None:
@@ -222,7 +223,7 @@ class ChangelogAggregateOperator(Operator):
         aggregates = self._spec.aggregates
         self._fields = [schema.field(each.output) for each in aggregates]
         self._set_sums(_float_columns(aggregates, given))
-        return self._results(self._form.read(values))
+        return self._results(self._form.read(PackedValues.from_list(values)))
 
     def _results(self, totals: Totals) -> list[pa.Array]:
         """The columns of the aggregates."""

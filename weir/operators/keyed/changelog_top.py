@@ -21,8 +21,9 @@ from weir.operators.keyed.top import Told, TopOperator
 from weir.rows.change_codes import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, adds_rows, change_codes
 from weir.specs import ChangelogTopSpec
 from weir.state.handles.block import Keys
-from weir.state.handles.stored_rows import StoredRows, encoded_rows, read_rows, write_rows
-from weir.state.tables.values.value_table import ValueTable
+from weir.state.handles.stored_rows import StoredRows, encoded_rows, packed_rows, rows_of
+from weir.state.packed import PackedValues
+from weir.state.tables.values.packed_table import PackedTable
 
 
 class ChangelogTopOperator(TopOperator):
@@ -33,12 +34,12 @@ class ChangelogTopOperator(TopOperator):
 
     def __init__(self, spec: ChangelogTopSpec) -> None:
         super().__init__(spec)
-        self._owed: ValueTable | None = None
+        self._owed: PackedTable | None = None
 
     @override
     def open(self, context: OperatorContext) -> None:
         super().open(context)
-        self._owed = declared_tables(context).values("owed")
+        self._owed = declared_tables(context).packed("owed")
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """What the rows change.
@@ -64,8 +65,10 @@ class ChangelogTopOperator(TopOperator):
         assert spec.by is not None
         adds = adds_rows(change_codes(batch))
         keys = self._keys(batch)
-        state_keys, owed_keys = keys.distinct.state_keys(table), keys.distinct.state_keys(owed_table)
-        stored, owed = read_rows(table.get_stored(state_keys)), read_rows(owed_table.get_stored(owed_keys))
+        distinct = keys.distinct
+        stored, owed = (
+            rows_of(each.read_values(distinct.hashes, distinct.column)) for each in (table, owed_table)
+        )
         count, rows = len(stored.orders), encoded_rows(self._row_columns(batch))
         both = weir_keys.joined_keys([stored.encoded, rows, owed.encoded])
         # Equal rows are of one key, for their bytes have it.
@@ -85,8 +88,8 @@ class ChangelogTopOperator(TopOperator):
         lengths = np.concatenate([stored.lengths, np.diff(rows.offsets)])
         data = np.concatenate([stored.data, rows.data])
         kept_orders = np.zeros(len(kept), dtype=np.int64) if spec.order else orders[kept]
-        _write(table, state_keys, stored, key_of[kept], kept_orders, starts[kept], lengths[kept], data)
-        self._write_owed(owed_table, owed_keys, owed, totals, firsts, both, np.append(key_of, owed.keys))
+        _write(table, distinct, stored, key_of[kept], kept_orders, starts[kept], lengths[kept], data)
+        self._write_owed(owed_table, distinct, owed, totals, firsts, both, np.append(key_of, owed.keys))
         told = self._told(stored, kept, key_of, same)
         if len(told.rows):
             # What was stored changes because of the last row of its key.
@@ -104,8 +107,8 @@ class ChangelogTopOperator(TopOperator):
 
     def _write_owed(
         self,
-        table: ValueTable,
-        state_keys: list[bytes],
+        table: PackedTable,
+        keys: Keys,
         owed: StoredRows,
         totals: np.ndarray,
         firsts: np.ndarray,
@@ -116,8 +119,8 @@ class ChangelogTopOperator(TopOperator):
 
         Args:
             table: of rows that are owed,
-            state_keys: its keys,
-            owed: and what it has.
+            keys: all of the batch, each once.
+            owed: what the table has of them.
             totals: by different row: how often it is there, below 0 if it is owed.
             firsts: by different row: one of those in ``rows`` that equal it.
             rows: bytes of all rows.
@@ -129,7 +132,7 @@ class ChangelogTopOperator(TopOperator):
         some = some[np.argsort(key_of[some], kind="stable")]
         lengths = np.diff(rows.offsets)[some]
         nothing = np.zeros(len(some), dtype=np.int64)
-        _write(table, state_keys, owed, key_of[some], nothing, rows.offsets[some], lengths, rows.data)
+        _write(table, keys, owed, key_of[some], nothing, rows.offsets[some], lengths, rows.data)
 
     def _told(self, stored: StoredRows, kept: np.ndarray, key_of: np.ndarray, same: np.ndarray) -> Told:
         """What the rows that are there now change in the first ones of their keys.
@@ -200,19 +203,22 @@ def _last_ones(numbers: np.ndarray, counts: np.ndarray) -> np.ndarray:
 
 
 def _write(
-    table: ValueTable,
-    state_keys: list[bytes],
+    table: PackedTable,
+    keys: Keys,
     stored: StoredRows,
-    keys: np.ndarray,
+    key_of: np.ndarray,
     orders: np.ndarray,
     starts: np.ndarray,
     lengths: np.ndarray,
     data: np.ndarray,
 ) -> None:
-    """Write the rows of all keys; those of a key lie together, ``keys`` (int64) has the position of each row's."""
-    positions, counts = np.unique(keys, return_counts=True)
-    values = write_rows(counts, orders, starts, lengths, data)
-    puts = [(state_keys[at], value) for at, value in zip(positions.tolist(), values, strict=True)]
-    empty = stored.counts > 0
-    empty[positions] = False
-    table.write_stored(puts, [state_keys[at] for at in np.flatnonzero(empty).tolist()])
+    """Write the rows of all keys; those of a key lie together, ``key_of`` (int64) has the position of each row's."""
+    counts = np.bincount(key_of, minlength=len(keys))
+    written = np.flatnonzero((counts > 0) | (stored.counts > 0))
+    counts = counts[written]
+    there = np.flatnonzero(counts)
+    made = packed_rows(counts[there], orders, starts, lengths, data)
+    value_starts, value_lengths = np.zeros((2, len(written)), dtype=np.int64)
+    value_starts[there], value_lengths[there] = made.starts, made.lengths
+    values = PackedValues(made.data, value_starts, value_lengths)
+    table.write_values(keys.hashes, keys.column, written, values)

@@ -19,7 +19,7 @@ added them to the sum, which says NaN or infinity until the key has no rows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,6 +27,7 @@ import numpy as np
 from weir.errors import StateMismatchError
 from weir.specs.aggregate_functions import PERCENTILES
 from weir.specs.keyed import Aggregate
+from weir.state.packed import PackedValues
 
 #: Without numbers of values that are not finite, and with them.
 _VERSION, _VERSION_NOT_FINITE = 1, 2
@@ -66,6 +67,7 @@ class TotalsForm:
     def __init__(self, aggregates: Sequence[Aggregate], sums_are_floats: Sequence[bool]) -> None:
         """``sums_are_floats``: of each, whether its values are summed as floats."""
         self._width = len(aggregates)
+        self._fixed_bytes = 9 + 16 * self._width
         self._floats = {index for index, is_float in enumerate(sums_are_floats) if is_float}
         #: Aggregates that keep all values.
         self.keeping = [index for index, each in enumerate(aggregates) if each.function in KEEPS_VALUES]
@@ -74,38 +76,40 @@ class TotalsForm:
             index for index, each in enumerate(aggregates) if each.function in _SUMS and index in self._floats
         ]
 
-    def read(self, stored: Sequence[bytes | None]) -> Totals:
-        """What keys have whose values in the store are these; None: nothing.
+    def read(self, stored: PackedValues) -> Totals:
+        """What keys have whose values in the store are these.
 
         Raises:
             StateMismatchError: a later program has written them.
         """
-        count, width = len(stored), self._width
-        fixed_bytes = 9 + 16 * width
-        empty = bytes([_VERSION]) + bytes(fixed_bytes - 1)
-        heads = [empty if value is None else value[:fixed_bytes] for value in stored]
-        table = np.frombuffer(b"".join(heads), dtype=np.uint8).reshape(count, fixed_bytes)
-        known = np.isin(table[:, 0], (_VERSION, _VERSION_NOT_FINITE))
-        if not known.all():
+        count, fixed_bytes = len(stored), self._fixed_bytes
+        there = np.flatnonzero(stored.lengths)
+        heads = PackedValues(stored.data, stored.starts[there], np.full(len(there), fixed_bytes)).packed()
+        found = heads.data.reshape(len(there), fixed_bytes)
+        if not np.isin(found[:, 0], (_VERSION, _VERSION_NOT_FINITE)).all():
+            wrong = next(each for each in found[:, 0].tolist() if each not in (_VERSION, _VERSION_NOT_FINITE))
             raise StateMismatchError(
-                f"aggregates have format version {int(table[~known, 0][0])}, this program reads {_VERSION} and "
-                f"{_VERSION_NOT_FINITE}"
+                f"aggregates have format version {wrong}, this program reads {_VERSION} and {_VERSION_NOT_FINITE}"
             )
-        cells = np.ascontiguousarray(table[:, 1:]).view(np.int64)
+        cells = np.zeros((count, 1 + 2 * self._width), dtype=np.int64)
+        cells[there] = np.ascontiguousarray(found[:, 1:]).view(np.int64)
         none = np.empty(0, dtype=np.int64)
         values: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {index: [] for index in self.keeping}
         not_finite = np.zeros((count, len(self.float_sums), 3), dtype=np.int64)
-        has_numbers = (table[:, 0] == _VERSION_NOT_FINITE).tolist()
+        has_numbers = np.zeros(count, dtype=bool)
+        has_numbers[there] = found[:, 0] == _VERSION_NOT_FINITE
         for position in np.flatnonzero(has_numbers).tolist():
-            value = stored[position]
-            assert value is not None
             not_finite[position].ravel()[:] = np.frombuffer(
-                value, dtype=np.int64, count=not_finite[position].size, offset=fixed_bytes
+                stored.value(position),
+                dtype=np.int64,
+                count=not_finite[position].size,
+                offset=fixed_bytes,
             )
-        for position, value in enumerate(stored) if self.keeping else ():
+        for position in range(count) if self.keeping else ():
+            value = stored.value(position)
             at = fixed_bytes + (8 * not_finite[position].size if has_numbers[position] else 0)
             for index in self.keeping:
-                if value is None:
+                if not value:
                     values[index].append((none, none))
                     continue
                 size = int.from_bytes(value[at : at + 4], "little")
@@ -120,33 +124,42 @@ class TotalsForm:
             values,
         )
 
-    def written(
-        self, state_keys: Sequence[bytes], stored: Sequence[bytes | None], totals: Totals
-    ) -> tuple[list[tuple[bytes, bytes]], list[bytes]]:
-        """Entries to put and keys to delete, for keys of which the store had ``stored``."""
+    def written(self, stored: PackedValues, totals: Totals) -> tuple[np.ndarray, PackedValues]:
+        """Positions of keys to write, and their values, absent where nothing is left; the store had ``stored``."""
         count, width = totals.counts.shape
-        cells = np.empty((count, 1 + 2 * width), dtype=np.int64)
-        cells[:, 0], cells[:, 1::2], cells[:, 2::2] = totals.rows, totals.counts, totals.sums
-        has_numbers = (totals.not_finite != 0).any(axis=(1, 2)).tolist()
+        has_numbers = (totals.not_finite != 0).any(axis=(1, 2))
         # What is left of a sum of floats when all are gone is what rounding left.
-        is_empty = (totals.rows == 0) & (totals.counts == 0).all(axis=1) & ~np.array(has_numbers, dtype=bool)
+        is_empty = (totals.rows == 0) & (totals.counts == 0).all(axis=1) & ~has_numbers
         for index in range(width):
             if index not in self._floats and index not in self.keeping:
                 is_empty &= totals.sums[:, index] == 0
         for pairs in totals.values.values():
             is_empty &= np.array([not len(values) for values, _ in pairs], dtype=bool)
-        puts: list[tuple[bytes, bytes]] = []
-        deletes: list[bytes] = []
-        for position, (key, row, gone) in enumerate(zip(state_keys, cells, is_empty.tolist(), strict=True)):
-            if gone:
-                if stored[position] is not None:
-                    deletes.append(key)
+        heads = np.empty((count, self._fixed_bytes), dtype=np.uint8)
+        heads[:, 0] = np.where(has_numbers, _VERSION_NOT_FINITE, _VERSION)
+        cells = np.empty((count, 1 + 2 * width), dtype=np.int64)
+        cells[:, 0], cells[:, 1::2], cells[:, 2::2] = totals.rows, totals.counts, totals.sums
+        heads[:, 1:] = cells.view(np.uint8).reshape(count, -1)
+        if self.keeping or has_numbers.any():
+            values = PackedValues.from_list(list(self._with_values(heads, totals, has_numbers, is_empty)))
+        else:
+            starts = np.arange(count, dtype=np.int64) * self._fixed_bytes
+            values = PackedValues(heads.ravel(), starts, np.where(is_empty, 0, self._fixed_bytes))
+        rows = np.flatnonzero(~is_empty | (stored.lengths > 0))
+        return rows, values if len(rows) == count else values.take(rows)
+
+    def _with_values(
+        self, heads: np.ndarray, totals: Totals, has_numbers: np.ndarray, is_empty: np.ndarray
+    ) -> Iterator[bytes | None]:
+        """The value of each key, with what is of no fixed length; None: nothing is left."""
+        for position in range(len(heads)):
+            if is_empty[position]:
+                yield None
                 continue
-            parts = [bytes([_VERSION_NOT_FINITE if has_numbers[position] else _VERSION]), row.tobytes()]
+            parts = [heads[position].tobytes()]
             if has_numbers[position]:
                 parts.append(totals.not_finite[position].tobytes())
             for index in self.keeping:
                 values, counts = totals.values[index][position]
                 parts += [len(values).to_bytes(4, "little"), values.tobytes(), counts.tobytes()]
-            puts.append((key, b"".join(parts)))
-        return puts, deletes
+            yield b"".join(parts)

@@ -35,8 +35,8 @@ from weir.rows.records import EVENT_TIME_COLUMN, SYSTEM_COLUMNS
 from weir.specs import TopSpec
 from weir.specs.arrow_form import arrow_form
 from weir.state.handles.block import Keys
-from weir.state.handles.stored_rows import StoredRows, encoded_rows, read_rows, write_rows
-from weir.state.tables.values.value_table import ValueTable
+from weir.state.handles.stored_rows import StoredRows, encoded_rows, packed_rows, rows_of
+from weir.state.tables.values.packed_table import PackedTable
 
 #: Rows that may be read at a time: keys of a batch, by the rows that each may have.
 _ROWS_AT_A_TIME = 200_000
@@ -181,7 +181,7 @@ class TopOperator(Operator):
 
     def __init__(self, spec: TopSpec) -> None:
         self._spec = spec
-        self._table: ValueTable | None = None
+        self._table: PackedTable | None = None
         self._max_parallelism = 0
         self._schema: pa.Schema | None = None
         self._codec: dict[str, Json] = {}
@@ -219,7 +219,7 @@ class TopOperator(Operator):
         self._codec = self._codec_of(context.schema)
         kept_columns = self._columns_of(context.schema)
         self._names = [field.name for field in kept_columns]
-        self._table = declared_tables(context).values("top")
+        self._table = declared_tables(context).packed("top")
         self._max_parallelism = context.max_parallelism
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -269,8 +269,8 @@ class TopOperator(Operator):
     def _processed(self, batch: pa.RecordBatch, keys: Keys) -> Iterator[Caused]:
         table, spec = self._table, self._spec
         assert table is not None
-        state_keys = keys.distinct.state_keys(table)
-        stored = read_rows(table.get_stored(state_keys, will_write=True))
+        distinct = keys.distinct
+        stored = rows_of(table.read_values(distinct.hashes, distinct.column))
         all_orders = self._orders(stored, batch)
         orders = all_orders[len(stored.orders) :]
         stored = replace(stored, orders=all_orders[: len(stored.orders)])
@@ -282,13 +282,13 @@ class TopOperator(Operator):
         count = len(stored.orders)
         if spec.every_version:
             kept = new_rows[merged.kept[merged.kept >= count] - count]
-            self._write(batch.take(pa.array(kept)), count + kept, stored, merged, new_orders, state_keys)
+            self._write(batch.take(pa.array(kept)), count + kept, stored, merged, new_orders, distinct)
             yield from self._versions(batch, stored, all_orders, new_rows, new_keys)
             return
         told = changed_places(merged, stored) if self._tells_places else changed_rows(merged, count)
         causes = _causes(stored, merged, told, new_rows)
         changes = self._changelog(batch, stored, told, new_rows, causes)
-        self._write(changes, told.rows, stored, merged, new_orders, state_keys)
+        self._write(changes, told.rows, stored, merged, new_orders, distinct)
         yield changes, causes
 
     def _versions(
@@ -343,7 +343,7 @@ class TopOperator(Operator):
         stored: StoredRows,
         merged: Merged,
         new_orders: np.ndarray,
-        state_keys: list[bytes],
+        keys: Keys,
     ) -> None:
         """Write the rows of the keys that are in ``merged``.
 
@@ -353,7 +353,7 @@ class TopOperator(Operator):
             stored: what was there.
             merged: what is there now.
             new_orders: of new rows.
-            state_keys: of all keys of the batch.
+            keys: all of the batch, each once.
         """
         assert self._table is not None
         count = len(stored.orders)
@@ -377,9 +377,9 @@ class TopOperator(Operator):
         if self._spec.order:
             row_orders[:] = 0
         positions, counts = np.unique(merged.keys, return_counts=True)
-        values = write_rows(counts, row_orders, starts, lengths, np.concatenate([stored.data, encoded.data]))
-        keys = map(state_keys.__getitem__, positions.tolist())
-        self._table.write_stored(list(zip(keys, values, strict=True)), [])
+        data = np.concatenate([stored.data, encoded.data])
+        values = packed_rows(counts, row_orders, starts, lengths, data)
+        self._table.write_values(keys.hashes, keys.column, positions, values)
 
     def _row_columns(self, batch: pa.RecordBatch) -> list[pa.Array]:
         """What is kept of rows: the time too, so that there are two columns at least."""

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +24,7 @@ from weir.errors import StateError
 from weir.keys import hashing as weir_keys
 from weir.keys import key_kernels
 from weir.rows.nested_values import packed_values, unpacked_values
+from weir.state.packed import PackedValues
 
 _VERSION = 1
 _HEAD_BYTES = 5
@@ -84,18 +84,21 @@ def read_rows(values: Sequence[bytes | None]) -> StoredRows:
     Raises:
         StateError: a value is of another form.
     """
-    # Calls of C over all values: a batch has thousands, mostly without rows where keys are new.
-    found = list(filter(None, values))
-    data = np.frombuffer(b"".join(found), dtype=np.uint8)
-    sizes = np.fromiter(map(len, found), np.int64, len(found))
-    starts = np.cumsum(sizes) - sizes
+    return rows_of(PackedValues.from_list(values))
+
+
+def rows_of(values: PackedValues) -> StoredRows:
+    """As :func:`read_rows`, of values in one array."""
+    column = values.packed()
+    data, is_there = column.data, values.lengths > 0
+    starts = column.offsets[:-1][is_there]
     if len(starts) and (data[starts] != _VERSION).any():
         raise StateError(
             "the stored rows of a key are not of version 1: another version of Weir has written them"
         )
     counts = np.zeros(len(values), dtype=np.int64)
     heads = _gathered(data, starts + 1, np.arange(len(starts) + 1) * 4).view("<u4").astype(np.int64)
-    counts[np.fromiter(map(bool, values), np.bool_, len(values))] = heads
+    counts[is_there] = heads
     entries_at = np.repeat(starts + _HEAD_BYTES, heads) + _within(heads) * _ENTRY_BYTES
     entries = _gathered(data, entries_at, np.arange(len(entries_at) + 1) * _ENTRY_BYTES).view(_ENTRY)
     lengths = entries["length"].astype(np.int64)
@@ -108,6 +111,13 @@ def read_rows(values: Sequence[bytes | None]) -> StoredRows:
 def write_rows(
     counts: np.ndarray, orders: np.ndarray, starts: np.ndarray, lengths: np.ndarray, data: np.ndarray
 ) -> list[bytes]:
+    """The value of each key as an object; see :func:`packed_rows`."""
+    return packed_rows(counts, orders, starts, lengths, data).to_list()
+
+
+def packed_rows(
+    counts: np.ndarray, orders: np.ndarray, starts: np.ndarray, lengths: np.ndarray, data: np.ndarray
+) -> PackedValues:
     """The value of each key.
 
     Args:
@@ -137,9 +147,8 @@ def write_rows(
     row_piece = np.arange(len(orders)) + 2 * (np.repeat(keys, counts) + 1)
     piece_starts[row_piece], piece_lengths[row_piece] = starts + data_at, lengths
     offsets = _offsets(piece_lengths)
-    joined = _gathered(source, piece_starts, offsets).tobytes()
-    ends = np.append(offsets[head_piece], offsets[-1]).tolist()
-    return [joined[start:stop] for start, stop in pairwise(ends)]
+    ends = np.append(offsets[head_piece], offsets[-1])
+    return PackedValues(_gathered(source, piece_starts, offsets), ends[:-1], np.diff(ends))
 
 
 def encoded_rows(columns: Sequence[pa.Array]) -> weir_keys.KeyColumn:

@@ -19,6 +19,7 @@ from weir.state.tables.state_times import StateTimes
 from weir.state.tables.sweep import Sweep, Sweeps
 from weir.state.tables.table import IsOver, StateTable, never
 from weir.state.tables.timers.timer_table import TimerTable
+from weir.state.tables.values.packed_table import PackedTable
 from weir.state.tables.values.value_table import ValueTable
 from weir.state.ttl import Ttl
 from weir.types import StoreStats
@@ -220,6 +221,16 @@ class OperatorTables:
         table = ValueTable(
             self.backend, self._state_id(name), self.cache_bytes, owner_of, self._expiry(name, ttl)
         )
+        self.tables.add(table)
+        return table
+
+    def packed(self, name: str = UNNAMED) -> PackedTable:
+        """Open a state of values of any length, which are read and written as arrays.
+
+        Raises:
+            StateError: the operator has declared no such state.
+        """
+        table = PackedTable(self.backend, self._state_id(name), self.cache_bytes, self.max_parallelism)
         self.tables.add(table)
         return table
 

@@ -2,7 +2,8 @@
 
 A table is one declared state of one operator in one subtask: cached entries over the stage's store. There are three
 kinds: fixed-width cells in slots (:class:`weir.state.tables.cells.cell_table.CellTable`), values of any length
-(:class:`weir.state.tables.values.value_table.ValueTable`) and timers
+(:class:`weir.state.tables.values.value_table.ValueTable`, as arrays
+:class:`weir.state.tables.values.packed_table.PackedTable`) and timers
 (:class:`weir.state.tables.timers.timer_table.TimerTable`). Checkpoints, flushes and rescales iterate over tables and
 never ask an operator.
 """

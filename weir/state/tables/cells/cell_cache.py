@@ -65,9 +65,7 @@ class CellCache(StateTable):
         self._stored = StoredCells(
             backend, state_id, self._table, max_parallelism, cell_count, other_cell_count
         )
-        self._writes = CellWrites(
-            backend, state_id, self._table, max_parallelism, cell_count, drops_empty=drops_empty
-        )
+        self._writes = CellWrites(backend, state_id, self._table, max_parallelism, drops_empty=drops_empty)
         self._gets = self._hits = 0
         self._failed = False
         #: Whether the rows of a piece are being taken into their cells.
@@ -254,18 +252,24 @@ class CellCache(StateTable):
 
     def _evict(self, wanted: int) -> None:
         """Write down and forget slots that are not pinned, at least one."""
-        self._writes.settle()
-        share = max(1, self._table.capacity // _EVICTION_SHARE)
-        victims = self._table.choose_victims(max(1, min(wanted, share)))
-        if len(victims) == 0:
+        if not self._evict_some(wanted):
             raise StateError(
                 "a piece of a batch pins the whole state cache; raise the cache's bound in bytes"
             )
+
+    def _evict_some(self, wanted: int) -> int:
+        """Write down and forget slots that are not pinned; returns how many."""
+        self._writes.settle()
+        share = max(1, self._table.capacity // _EVICTION_SHARE)
+        victims = self._table.choose_victims(max(1, min(wanted, share)))
+        if not len(victims):
+            return 0
         groups = self._groups(victims)
         self._stored.note_stored(groups)
         self._note_evicted(victims, groups)
         self._writes.write(self._table.dirty_among(victims))
         self._table.remove(victims)
+        return len(victims)
 
     def _note_evicted(self, slots: np.ndarray, groups: np.ndarray) -> None:
         """These slots, of these key groups, are about to be written and forgotten."""

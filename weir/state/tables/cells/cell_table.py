@@ -98,7 +98,7 @@ class CellTable(CellCache):
 
     # --- copies for a new owner --------------------------------------------------------------------------------
 
-    def copy_groups(self, groups: Iterable[int], count_max: int, bytes_max: int) -> CachedEntries:
+    def copy_groups(self, groups: Iterable[int], count_max: int, bytes_max: int) -> CachedPart:
         """Returns the cached cells of these key groups, for their new owner; 50 ns a key.
 
         If there are more than ``count_max`` keys, or ``bytes_max`` of them with keys of usual length, those used last.
@@ -107,7 +107,7 @@ class CellTable(CellCache):
         self._check_usable()
         wanted = self._wanted(groups)
         self._copied[wanted] = self._table.now
-        count_max = min(count_max, bytes_max // (_COPIED_KEY_BYTES + self._value_bytes))
+        count_max = min(count_max, bytes_max // (_COPIED_KEY_BYTES + self._copied_value_bytes()))
         return self._entries(self._table.recent_in_groups(wanted, count_max))
 
     def good_copies(self, groups: Iterable[int]) -> list[int]:
@@ -119,13 +119,17 @@ class CellTable(CellCache):
         good = self._wanted(groups) & (self._copied >= 0) & (self._copied <= self._table.now)
         return np.flatnonzero(good).tolist()
 
-    def changes_since_copy(self, groups: Iterable[int]) -> CachedEntries:
+    def changes_since_copy(self, groups: Iterable[int]) -> CachedPart:
         """What is cached of keys of these key groups that were used since :meth:`copy_groups`."""
         self._check_usable()
         marks = np.where(self._wanted(groups), self._copied, -1)
         return self._entries(self._table.changed_in_groups(marks))
 
-    def _entries(self, slots: np.ndarray) -> CachedEntries:
+    def _copied_value_bytes(self) -> int:
+        """About what the value of a key adds to a copy."""
+        return self._value_bytes
+
+    def _entries(self, slots: np.ndarray) -> CachedPart:
         table = self._table
         data, lengths = table.keys_of(slots)
         return CachedEntries(
@@ -143,16 +147,30 @@ class CellTable(CellCache):
             raise StateError("cached state came as values of any length, not as cells")
         if entries.cells.shape[1] != self._cell_count:
             raise StateError(f"cached state has {entries.cells.shape[1]} cells a key, not {self._cell_count}")
+        keys = weir_keys.KeyColumn(entries.key_data, entries.key_offsets)
+        self._take(entries.hashes, keys, entries.cells, entries.presence, groups)
+        return True
+
+    def _take(
+        self,
+        hashes: np.ndarray,
+        keys: weir_keys.KeyColumn,
+        cells: np.ndarray,
+        presence: np.ndarray,
+        groups: Iterable[int],
+        *,
+        may_insert: bool = True,
+    ) -> None:
+        """Cache cells of keys, as :meth:`take_copy`; ``may_insert``: also those that are not cached."""
         self._check_usable()
         table, wanted = self._table, self._wanted(groups)
-        arrays = (entries.hashes, entries.key_data, entries.key_offsets, entries.cells, entries.presence)
+        arrays = (hashes, keys.data, keys.offsets, cells, presence)
         with table.change():
-            while (row := table.put_clean(*arrays, wanted, may_insert=True)) < len(entries):
-                if not table.make_room(int(entries.key_lengths[row])):
+            while (row := table.put_clean(*arrays, wanted, may_insert=may_insert)) < len(hashes):
+                if not table.make_room(int(keys.offsets[row + 1] - keys.offsets[row])):
                     # An older copy of a key must not stay.
                     table.put_clean(*arrays, wanted, may_insert=False)
                     break
-        return True
 
     def keep_copies(self, groups: Iterable[int]) -> None:
         """What came of these key groups is complete: it counts when they are adopted next."""

@@ -21,6 +21,8 @@ WRITE_KEYS_MAX = 1_500
 FLUSH_KEYS_MAX = 500
 #: What one :meth:`CellWrites.write_part` writes at most, whatever its share: about 5 ms.
 FLUSH_CALL_KEYS_MAX = 10 * FLUSH_KEYS_MAX
+#: Puts keys with their cells and presence into the store.
+CellWriter = Callable[[PackedKeys, np.ndarray, np.ndarray], None]
 
 
 class CellWrites:
@@ -31,7 +33,6 @@ class CellWrites:
         state_id: the operator's number in the store.
         slots: the table whose slots are written.
         max_parallelism: number of key groups.
-        cell_count: accumulators of a key.
         drops_empty: a key none of whose cells has a value is deleted from the store, not written to it.
     """
 
@@ -41,15 +42,13 @@ class CellWrites:
         state_id: int,
         slots: SlotTable,
         max_parallelism: int,
-        cell_count: int,
         *,
-        drops_empty: bool,
+        drops_empty: bool = False,
     ) -> None:
         self._backend = backend
         self._state_id = state_id
         self._slots = slots
         self._max_parallelism = max_parallelism
-        self._presence_bytes = accumulators.presence_bytes(cell_count)
         self._drops_empty = drops_empty
         #: Slots that :meth:`write_part` has to write, and how many of them it has.
         self._to_flush: np.ndarray | None = None
@@ -82,11 +81,11 @@ class CellWrites:
             self.on_write(slots, groups)
         order = self._slots.in_key_order(slots, groups)
         slots, groups = slots[order], groups[order]
+        put = self._writer()
         for start in range(0, len(slots), WRITE_KEYS_MAX):
             chunk = slots[start : start + WRITE_KEYS_MAX]
             keys = self._slots.state_keys(chunk, groups[start : start + WRITE_KEYS_MAX], self._state_id)
-            rows = accumulators.encode_rows(self._slots.cells[chunk], self._slots.presence[chunk])
-            self._put(keys, rows)
+            put(keys, self._slots.cells[chunk], self._slots.presence[chunk])
             self._slots.mark_clean(chunk)
             self.keys_written += len(chunk)
             # Let other threads have the GIL before the next chunk.
@@ -131,15 +130,15 @@ class CellWrites:
         if self.on_write is not None:
             self.on_write(slots, groups)
         keys = table.state_keys(slots, groups, self._state_id)
-        cells, presence = table.cells[slots], table.presence[slots]
+        cells, presence, put = table.cells[slots], table.presence[slots], self._writer()
         table.mark_clean(slots)
         self.keys_written += len(slots)
-        capture = Capture(lambda: self._write_captured(keys, cells, presence, capture))
+        capture = Capture(lambda: self._write_captured(put, keys, cells, presence, capture))
         self._captured = capture, slots
         return capture
 
     def _write_captured(
-        self, keys: PackedKeys, cells: np.ndarray, presence: np.ndarray, capture: Capture
+        self, put: CellWriter, keys: PackedKeys, cells: np.ndarray, presence: np.ndarray, capture: Capture
     ) -> None:
         """Called by another thread."""
         order = positions_in_key_order(keys)
@@ -147,8 +146,7 @@ class CellWrites:
         for start in range(0, len(keys), FLUSH_KEYS_MAX):
             stop = min(len(keys), start + FLUSH_KEYS_MAX)
             chunk = order[start:stop]
-            rows = accumulators.encode_rows(cells[chunk], presence[chunk])
-            self._put(sorted_keys.part(start, stop), rows)
+            put(sorted_keys.part(start, stop), cells[chunk], presence[chunk])
             capture.pause(self._backend.is_stalled)
 
     def unwritten_slots(self) -> np.ndarray:
@@ -169,9 +167,13 @@ class CellWrites:
             if not capture.wait():
                 self._slots.mark_dirty(slots)
 
-    def _put(self, keys: PackedKeys, rows: np.ndarray) -> None:
+    def _writer(self) -> CellWriter:
+        """What writes keys whose cells were read by now."""
+        return self._put
+
+    def _put(self, keys: PackedKeys, cells: np.ndarray, presence: np.ndarray) -> None:
+        rows = accumulators.encode_rows(cells, presence)
         if self._drops_empty:
-            presence = rows[:, 1 : 1 + self._presence_bytes]
             kept = presence.sum(axis=1, dtype=np.int64) > 0
             if not kept.all():
                 listed = list(zip(keys.to_list(), kept.tolist(), strict=True))

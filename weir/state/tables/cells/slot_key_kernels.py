@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from weir.kernels.declare import kernel
+from weir.kernels.bytes import copy_bytes
+from weir.kernels.declare import byte_kernel, kernel
 from weir.state.tables.cells.slot_layout import (
     I32,
     I64,
@@ -59,7 +60,7 @@ def sort_words(slots: Any, groups: Any, starts: Any, lengths: Any, arena: Any, w
         words[number] = word
 
 
-@kernel(types.void(I32, U16, types.uint16, I64, I32, U8, I64, U8))
+@byte_kernel(types.void(I32, U16, types.uint16, I64, I32, U8, I64, U8))
 def encode_state_keys(
     slots: Any, groups: Any, state_id: Any, starts: Any, lengths: Any, arena: Any, out_offsets: Any, out: Any
 ) -> None:
@@ -73,19 +74,15 @@ def encode_state_keys(
         out[position + 2] = state_id >> 8
         out[position + 3] = state_id & 0xFF
         out[position + 4] = 0
-        start = starts[slot]
-        for index in range(lengths[slot]):
-            out[position + 5 + index] = arena[start + index]
+        copy_bytes(out, position + 5, arena, starts[slot], np.int64(lengths[slot]))
         position += 5 + lengths[slot]
     out_offsets[slots.size] = position
 
 
-@kernel(types.void(I32, I64, I32, U8, U8))
+@byte_kernel(types.void(I32, I64, I32, U8, U8))
 def copy_keys(slots: Any, starts: Any, lengths: Any, arena: Any, out: Any) -> None:
     """The keys of slots, one after the other."""
     position = 0
     for slot in slots:
-        start = starts[slot]
-        for index in range(lengths[slot]):
-            out[position + index] = arena[start + index]
+        copy_bytes(out, position, arena, starts[slot], np.int64(lengths[slot]))
         position += lengths[slot]
