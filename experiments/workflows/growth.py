@@ -173,10 +173,13 @@ def _checkpoint_ms(trial: Trial) -> int:
 def restore_ms(trial: Trial, done: list[Launch], payload: str) -> int:
     """From kill -9 of a task manager, in whose place another one is started, to the next command that is processed."""
     cluster = trial.cluster
-    names = [name for name in cluster.processes if name.startswith("task_manager")]
-    victim = next(cluster.processes[name] for name in reversed(names) if cluster.processes[name].alive())
+    status = trial.status()
+    restarts = status["restarts"]
+    # One that was started after a kill may have come too late to be given anything.
+    busy = {item["task_manager"] for stage in status["stages"] for item in stage["subtasks"]}
+    running = [each for each in cluster.processes.values() if each.alive()]
+    victim = next(each for each in reversed(running) if f"127.0.0.1:{each.port}" in busy)
     launch = replace(_PROBE, tasks=1, payload=payload, prefix=f"kill{len(done)}")
-    restarts = cluster.wait_for(lambda status: True, "a status")["restarts"]
     began_s = time.monotonic()
     victim.popen.send_signal(signal.SIGKILL)
     cluster.start_task_manager()
