@@ -119,7 +119,8 @@ class ChangeJoinOperator(JoinOperator):
             *(others.totals, of_keys, np.empty(rows, dtype=np.int64)),
             *(decided, block.changed, counts),
         )
-        return _Decided(*decided, counts)
+        fate, deed, turns = decided
+        return _Decided(fate, deed, turns, counts)
 
     def _present(self, block: Block, side: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Where the rows of a side begin, where those of each key end among them, and how many each key is owed."""

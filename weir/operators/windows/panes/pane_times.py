@@ -64,7 +64,8 @@ class Panes:
     def last_end(self, pane_end_ms: _Times) -> _Times:
         """Where the last window ends that has this pane, or each of these."""
         last_ms = pane_end_ms + self.shift_ms
-        return last_ms - (last_ms - self.offset_ms) % self.grid_ms
+        ends_ms: _Times = last_ms - (last_ms - self.offset_ms) % self.grid_ms
+        return ends_ms
 
     def next_end(self, after_ms: int) -> int:
         """The first end of a window after a time."""
