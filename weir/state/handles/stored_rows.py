@@ -88,7 +88,7 @@ def read_rows(values: Sequence[bytes | None]) -> StoredRows:
 
 
 def rows_of(values: PackedValues) -> StoredRows:
-    """As :func:`read_rows`, of values in one array."""
+    """Read rows as :func:`read_rows`, of values in one array."""
     column = values.packed()
     data, is_there = column.data, values.lengths > 0
     starts = column.offsets[:-1][is_there]
