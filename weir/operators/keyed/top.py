@@ -371,13 +371,14 @@ class TopOperator(Operator):
             stored.lengths[old],
             stored.orders[old],
         )
-        starts[is_new] = encoded.offsets[at] + len(stored.data)
+        # Where no old row stays, as of one row for each key, there is nothing to put together.
+        data = np.concatenate([stored.data, encoded.data]) if len(old) else encoded.data
+        starts[is_new] = encoded.offsets[at] + len(data) - len(encoded.data)
         lengths[is_new] = encoded.offsets[at + 1] - encoded.offsets[at]
         row_orders[is_new] = new_orders[merged.kept[is_new] - count]
         if self._spec.order:
             row_orders[:] = 0
         positions, counts = np.unique(merged.keys, return_counts=True)
-        data = np.concatenate([stored.data, encoded.data])
         values = packed_rows(counts, row_orders, starts, lengths, data)
         self._table.write_values(keys.hashes, keys.column, positions, values)
 
