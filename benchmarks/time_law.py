@@ -20,6 +20,7 @@ from benchmarks.law import (
     trigger_steps,
     ttl_steps,
     value_steps,
+    version_steps,
     window_steps,
 )
 from benchmarks.law.steps import case_of, difference
@@ -46,6 +47,7 @@ LAW = (
     *over_steps.SURE,
     *changelog_steps.SURE,
     *value_steps.STEPS,
+    *version_steps.STEPS,
 )
 
 

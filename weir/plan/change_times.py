@@ -1,9 +1,10 @@
-"""Whether rows of a changelog are taken away with the event time with which they came; pure.
+"""What the event times of a changelog's rows are good for; pure.
 
-Windows go by event time, so only then is a row taken back from the window that it is in. The time must be made of the
-row's own columns: by its source, or by ``assign_event_time``. A step whose result is updated tells a row that leaves
-with the time of what drove it out, of the key's last row in a batch: by that a window would depend on how batches are
-cut.
+Windows go by event time, so a row is taken back from the window that it is in only if it is taken away with the event
+time with which it came. The time must be made of the row's own columns: by its source, or by ``assign_event_time``. A
+step whose result is updated tells a row that leaves with the time of what drove it out.
+
+A join as of a time goes by the time at which a version came.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Mapping
 
 from weir.plan.graph import Node
 from weir.rows.changes import is_changelog
+from weir.specs.joins import ChangeJoinSpec
 
 
 def step_with_other_times(node: Node, by_name: Mapping[str, Node]) -> str | None:
@@ -32,4 +34,21 @@ def step_with_other_times(node: Node, by_name: Mapping[str, Node]) -> str | None
         if producer.is_source or producer.key_columns:
             return producer.name
         waiting += [item.producer for item in producer.inputs]
+    return None
+
+
+def join_before_versions(node: Node, by_name: Mapping[str, Node]) -> str | None:
+    """The name of a join that is updated, before an input whose versions count by their times; None: there is none.
+
+    What such a join tells hangs on which of its inputs came first: a version may never have been, or with other times.
+    """
+    waiting = [item.producer for at, item in enumerate(node.inputs) if node.spec.minds_version_times(at)]
+    seen: set[str] = set()
+    while waiting:
+        producer = by_name[waiting.pop()]
+        if isinstance(producer.spec, ChangeJoinSpec):
+            return producer.name
+        if producer.name not in seen:
+            seen.add(producer.name)
+            waiting += [item.producer for item in producer.inputs]
     return None

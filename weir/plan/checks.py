@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 
 from weir.errors import GraphError
-from weir.plan.change_times import step_with_other_times
+from weir.plan.change_times import join_before_versions, step_with_other_times
 from weir.plan.graph import Exchange, Input, LogicalGraph, Node, chains_to_producer, consumer_counts
 from weir.plan.optimizer import LOGICAL_RULES, optimized
 from weir.plan.rules.partitioning import is_spread_by, partitionings
@@ -204,6 +204,7 @@ def _check_schema(node: Node, by_name: Mapping[str, Node]) -> None:
     check_takes_changes(node.name, node.spec, inputs)
     if node.spec.window_time is not None and is_changelog(inputs[0]):
         _check_times_of_rows(node, by_name)
+    _check_versions(node, by_name)
     expected = node.spec.output_schema(node.name, inputs)
     difference = schema_difference(expected, node.schema)
     if difference and not node.is_sink:
@@ -250,6 +251,18 @@ def _check_times_of_rows(node: Node, by_name: Mapping[str, Node]) -> None:
             f"its input is a changelog whose rows leave step {other!r} with other event times than those with which "
             "they came, so no window could take them back; put assign_event_time(<a column with the time>, "
             f"watermark=...) between {other!r} and key_by",
+        )
+
+
+def _check_versions(node: Node, by_name: Mapping[str, Node]) -> None:
+    """Joins as of a time need to know which version there was when."""
+    join = join_before_versions(node, by_name)
+    if join is not None:
+        raise wrong_step(
+            node.name,
+            f"its right side comes from join {join!r}, whose result is updated: which version there was at a time "
+            "would depend on which of its inputs was read first; use join_as_of with each of its tables, one after the "
+            "other",
         )
 
 

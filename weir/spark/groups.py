@@ -71,7 +71,7 @@ def window_group(spec: WindowAggregateSpec, given: pa.Schema, mode: Mode) -> Gro
 
 def final_group(spec: KeyedAggregateSpec, given: pa.Schema, mode: Mode) -> Group | None:
     """The last row of each key, with all that came until then: what one batch of all rows gives; None: no equal."""
-    if type(spec) is not KeyedAggregateSpec or (mode == "batch" and spec.emit != "per_batch"):
+    if type(spec) is not KeyedAggregateSpec or (mode == "batch" and not spec.tells_batches):
         return None
     texts = _texts(spec.results, given)
     if texts is None or not _are_keys(spec.key_columns, given):

@@ -60,7 +60,7 @@ def _has_equal(node: Node, given: Sequence[object]) -> bool:
     if isinstance(spec, WindowAggregateSpec):
         return window_group(spec, given[0], "streaming") is not None
     if isinstance(spec, KeyedAggregateSpec):
-        return spec.emit == "per_batch" and final_group(spec, given[0], "streaming") is not None
+        return spec.tells_batches and final_group(spec, given[0], "streaming") is not None
     return False
 
 

@@ -133,6 +133,22 @@ class OperatorSpec:
         """Return whether the event times of rows that leave are made of their own columns."""
         return False
 
+    def minds_versions(self, index: int, schema: pa.Schema) -> bool:
+        """Whether each version of the rows of an input counts, and not only which of them batches leave.
+
+        The steps before it tell every one then (``weir.plan.rules.versions``). A table is the same in either case, so
+        those that make one of a changelog need not.
+
+        Args:
+            index: position of the input.
+            schema: its user columns.
+        """
+        return False
+
+    def minds_version_times(self, index: int) -> bool:
+        """Whether it also counts which version of an input's rows there was at which event time."""
+        return False
+
     @property
     def takes_back_at_time(self) -> bool:
         """Return whether a row that is taken back leaves with the event time with which it came."""

@@ -11,7 +11,7 @@ import pyarrow as pa
 from weir.errors import GraphError
 from weir.rows.changes import CHANGE_COLUMN, changelog_schema
 from weir.specs.aggregate_functions import PERCENTILES, aggregated_columns, decimal_mend
-from weir.specs.keyed import Aggregate, KeyedSpec, aggregate_schema
+from weir.specs.keyed import Aggregate, VersionedSpec, aggregate_schema
 
 if TYPE_CHECKING:
     from weir.specs.windows import WindowAggregate
@@ -22,7 +22,7 @@ RETRACTABLE_OF_KEYS = (*RETRACTABLE, "quantile", *PERCENTILES)
 
 
 @dataclass(frozen=True)
-class ChangelogAggregateSpec(KeyedSpec):
+class ChangelogAggregateSpec(VersionedSpec):
     """Aggregates of the rows of each key that are there now, as a changelog of one row per key."""
 
     kind: ClassVar[str] = "changelog_aggregate"

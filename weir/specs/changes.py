@@ -13,7 +13,7 @@ from weir.rows.changes import CHANGE_COLUMN, changelog_schema, is_changelog
 from weir.rows.records import SYSTEM_COLUMNS
 from weir.specs.aggregate_functions import decimal_mend
 from weir.specs.key_checks import check_is_name
-from weir.specs.keyed import ExpiringSpec, KeyedSpec
+from weir.specs.keyed import ExpiringSpec, VersionedSpec
 from weir.specs.row_order import OrderColumn, check_row_order
 from weir.specs.words import duration_words
 from weir.spelling import did_you_mean
@@ -34,6 +34,10 @@ class DeduplicateSpec(ExpiringSpec):
     #: None: a key is passed on once, and remembered for ever.
     within_ms: int | None = None
 
+    @override
+    def minds_versions(self, index: int, schema: pa.Schema) -> bool:
+        return True
+
     @property
     def state_names(self) -> tuple[str, ...]:
         """The event time of the row that was passed on last."""
@@ -50,7 +54,7 @@ class DeduplicateSpec(ExpiringSpec):
 
 
 @dataclass(frozen=True)
-class TopSpec(KeyedSpec):
+class TopSpec(VersionedSpec):
     """The first ``rows`` rows of each key in the order of a column, or of several, as a changelog."""
 
     kind: ClassVar[str] = "top"
@@ -68,6 +72,11 @@ class TopSpec(KeyedSpec):
     prefers_later: bool = False
     #: Columns of any type in place of ``by``, which is the first of them then.
     order: tuple[OrderColumn, ...] = field(default=(), metadata={"came_later": True})
+
+    @override
+    def minds_versions(self, index: int, schema: pa.Schema) -> bool:
+        # Rows that a function has made of changes are never taken away.
+        return True
 
     @property
     def state_names(self) -> tuple[str, ...]:
@@ -117,6 +126,10 @@ class ChangelogTopSpec(TopSpec):
     runtime: ClassVar[str] = "weir.operators.keyed.changelog_top:ChangelogTopOperator"
     is_by_key: ClassVar[bool] = False
     takes_changes: ClassVar[bool] = True
+
+    @override
+    def minds_versions(self, index: int, schema: pa.Schema) -> bool:
+        return False
 
     @property
     def state_names(self) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from weir.errors import GraphError
 from weir.rows.changes import CHANGE_COLUMN, changelog_schema, is_changelog
 from weir.rows.records import SYSTEM_COLUMNS
 from weir.specs.base import SideOutput
-from weir.specs.keyed import KeyedSpec
+from weir.specs.keyed import KeyedSpec, VersionedSpec
 from weir.specs.words import same_window_words
 from weir.spelling import did_you_mean
 
@@ -106,6 +106,10 @@ class JoinSpec(KeyedSpec):
     persisted_fields: ClassVar[tuple[str, ...]] = ("how", "bounds")
     #: Names of the side outputs of late rows, by input.
     late_outputs: ClassVar[tuple[str, ...]] = tuple(f"late_{side}" for side in SIDES)
+
+    @override
+    def minds_versions(self, index: int, schema: pa.Schema) -> bool:
+        return True
 
     @property
     def inputs_count(self) -> int:
@@ -209,7 +213,7 @@ class JoinSpec(KeyedSpec):
 
 
 @dataclass(frozen=True)
-class ChangeJoinSpec(JoinSpec):
+class ChangeJoinSpec(VersionedSpec, JoinSpec):
     """A join without bounds whose result is updated when a row gets its first partner, or when a row is taken away."""
 
     kind: ClassVar[str] = "join_changes"
@@ -217,6 +221,11 @@ class ChangeJoinSpec(JoinSpec):
     takes_changes: ClassVar[bool] = True
     tells_changes: ClassVar[bool] = True
     hows_without_bounds: ClassVar[tuple[str, ...]] = JOIN_TYPES
+
+    @override
+    def minds_versions(self, index: int, schema: pa.Schema) -> bool:
+        # The table that it makes is that of two tables.
+        return False
 
     def carried(self, index: int, names: frozenset[str], schema: pa.Schema) -> frozenset[str]:
         """Return none: what a row once made is taken back; see :class:`OperatorSpec`."""
@@ -250,6 +259,10 @@ class AsOfJoinSpec(JoinSpec):
     def goes_by_event_time(self) -> bool:
         """Always; see :class:`OperatorSpec`."""
         return True
+
+    @override
+    def minds_version_times(self, index: int) -> bool:
+        return index == 1
 
     def hands_on_times(self, index: int) -> bool:
         """Only of the first input; see :class:`OperatorSpec`."""

@@ -71,6 +71,14 @@ class KeyedSpec(OperatorSpec):
 
 
 @dataclass(frozen=True)
+class VersionedSpec(KeyedSpec):
+    """Base of keyed operators that tell what a batch has changed: of several versions of a key in it the last one."""
+
+    #: They tell every version instead, as if each row came alone: a step after them needs that.
+    every_version: bool = field(default=False, kw_only=True, metadata={"derived": True})
+
+
+@dataclass(frozen=True)
 class Aggregate:
     """An accumulator: ``function`` over ``column`` (None for count), written to column ``output``."""
 
@@ -82,7 +90,7 @@ class Aggregate:
 
 
 @dataclass(frozen=True)
-class KeyedAggregateSpec(KeyedSpec):
+class KeyedAggregateSpec(VersionedSpec):
     """Running aggregates per key, kept in keyed state."""
 
     kind: ClassVar[str] = "keyed_aggregate"
@@ -100,7 +108,12 @@ class KeyedAggregateSpec(KeyedSpec):
     @override
     def combines(self, schema: pa.Schema) -> bool:
         # After each row there is a result of its own. After a batch there is one for each key, as of its last row.
-        return self.emit == "per_batch" and all(adds_up(aggregate, schema) for aggregate in self.aggregates)
+        return self.tells_batches and all(adds_up(aggregate, schema) for aggregate in self.aggregates)
+
+    @property
+    def tells_batches(self) -> bool:
+        """Return whether only the last row of each key of a batch leaves."""
+        return self.emit == "per_batch" and not self.every_version
 
     @property
     def results(self) -> tuple[Aggregate, ...]:
@@ -170,6 +183,10 @@ class KeyedProcessSpec(ExpiringSpec):
     side_outputs: tuple[SideOutput, ...] = field(default=(), metadata={"came_later": True})
     #: See :meth:`OperatorSpec.chosen_time_order`.
     in_time_order: bool | None = field(default=None, metadata={"came_later": True})
+
+    @override
+    def minds_versions(self, index: int, schema: pa.Schema) -> bool:
+        return True
 
     @property
     @override

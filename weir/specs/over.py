@@ -99,6 +99,10 @@ class OverSpec(KeyedSpec):
     #: A column that is the event time in finer units, of which "range" is; None: the event time, in ms.
     time: str | None = None
 
+    @override
+    def minds_versions(self, index: int, schema: pa.Schema) -> bool:
+        return True
+
     @property
     @override
     def state_names(self) -> tuple[str, ...]:

@@ -66,6 +66,10 @@ class WindowTopSpec(KeyedSpec):
     #: Column of the place of a row, from 1 on; None: it is not told.
     rank: str | None = field(default=None, metadata={"came_later": True})
 
+    @override
+    def minds_versions(self, index: int, schema: pa.Schema) -> bool:
+        return True
+
     @property
     def states(self) -> tuple[DeclaredState, ...]:
         """What its process declares."""

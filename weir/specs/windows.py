@@ -73,6 +73,10 @@ class WindowAggregateSpec(KeyedSpec):
     #: ``weir.plan.rules.pre_aggregation``.
     adds_up: bool = field(default=True, metadata={"came_later": True})
 
+    @override
+    def minds_versions(self, index: int, schema: pa.Schema) -> bool:
+        return True
+
     @property
     def row_watermarks(self) -> RowWatermarks:
         """Return what rows meet between them: a trigger tells between rows, and so do ends of windows then."""

@@ -18,7 +18,7 @@ from weir.rows import row_watermarks
 from weir.rows.change_codes import CHANGE_VALUES, change_codes
 from weir.rows.changes import CHANGE_COLUMN
 from weir.rows.records import EVENT_TIME_COLUMN, INGEST_TIME_COLUMN, int64_column
-from weir.specs import JoinSpec
+from weir.specs.joins import ChangeJoinSpec
 
 #: Of each change the one that does the same alone.
 _WITHOUT_UPDATES = np.array([kernels.INSERT, kernels.DELETE, kernels.INSERT, kernels.DELETE], dtype=np.uint8)
@@ -59,8 +59,9 @@ class ChangeJoinOperator(JoinOperator):
     that is taken away before it came (rows of one key that come over several channels) waits for it.
     """
 
-    def __init__(self, spec: JoinSpec) -> None:
+    def __init__(self, spec: ChangeJoinSpec) -> None:
         super().__init__(spec)
+        self._every_version = spec.every_version
         further = range(1, spec.inputs_count)
         #: Sides whose columns are null where a key has no row of them: a combination has a row of every other one.
         self._may_lack = {"left": further, "right": range(1)}.get(spec.how, range(0))
@@ -72,6 +73,9 @@ class ChangeJoinOperator(JoinOperator):
         # Rows of its own side are only looked at if some are taken away.
         block = self._kept.load(keys.distinct, ALL_SIDES if is_changed else ALL_SIDES & ~(1 << side))
         changes = change_codes(batch)
+        if self._every_version:
+            # Whether both halves of an update come one after the other hangs on the cut.
+            changes = _WITHOUT_UPDATES[changes]
         others = self._others(block, side)
         decided = self._decide(side, batch, keys.inverse, changes, block, others)
         yield from self._told_of(side, batch, keys.inverse, changes, block, others, decided)

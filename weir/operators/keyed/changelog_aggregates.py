@@ -20,6 +20,7 @@ from weir.operators.aggregation.columns import (
 from weir.operators.aggregation.conditions import Conditions
 from weir.operators.keyed.changelog_totals import KEEPS_VALUES, Totals, TotalsForm
 from weir.operators.keyed.changelog_values import kept_values, of_values
+from weir.operators.keyed.every_version import Caused, in_order, in_turns
 from weir.operators.keyed.state_codec import differing, kept_snapshots, keyed_snapshot
 from weir.rows.change_codes import (
     CHANGE_VALUES,
@@ -120,8 +121,18 @@ class ChangelogAggregateOperator(Operator):
             WeirError: a value does not fit 64 bits, or a sum of integers passes them.
         """
         self._set_sums(_float_columns(self._spec.aggregates, batch.schema))
+        if self._spec.every_version:
+            yield from in_order(in_turns(batch, self._keys(batch).inverse, self._changed))
+            return
+        yield from (told for told, _ in self._changed(batch))
+
+    def _keys(self, batch: pa.RecordBatch) -> Keys:
         column = weir_keys.key_bytes(batch, self._spec.key_columns)
-        keys = Keys(row_hashes(batch, column), column, self._max_parallelism)
+        return Keys(row_hashes(batch, column), column, self._max_parallelism)
+
+    def _changed(self, batch: pa.RecordBatch) -> Iterator[Caused]:
+        """What the changes change together."""
+        keys = self._keys(batch)
         state_keys = keys.distinct.state_keys(self._table)
         stored = self._table.get_stored(state_keys)
         before = self._form.read(stored)
@@ -238,7 +249,7 @@ class ChangelogAggregateOperator(Operator):
 
     def _told(
         self, batch: pa.RecordBatch, last_rows: np.ndarray, before: Totals, after: Totals
-    ) -> Iterator[pa.RecordBatch]:
+    ) -> Iterator[Caused]:
         old, new = self._results(before), self._results(after)
         was, is_now = before.rows > 0, after.rows > 0
         differs = np.zeros(len(was), dtype=bool)
@@ -255,7 +266,8 @@ class ChangelogAggregateOperator(Operator):
             [np.where(is_now, UPDATE_BEFORE, DELETE), np.where(was, UPDATE_AFTER, INSERT)], axis=1
         ).ravel()[told]
         keys, is_after = keys[told], told % 2
-        rows = pa.array(last_rows[keys])
+        causes = last_rows[keys]
+        rows = pa.array(causes)
         names = [*self._spec.key_columns]
         columns = [batch.column(name).take(rows) for name in names]
         fields = [batch.schema.field(name) for name in names]
@@ -269,7 +281,7 @@ class ChangelogAggregateOperator(Operator):
             if field.name in SYSTEM_COLUMNS:
                 columns.append(batch.column(field.name).take(rows))
                 fields.append(field)
-        yield pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+        yield pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields)), causes
 
     def snapshot(self, checkpoint_id: int) -> Json:
         """What the bytes of the state mean."""

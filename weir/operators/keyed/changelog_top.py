@@ -16,7 +16,8 @@ from typing_extensions import override
 from weir.author.keyed_rows import declared_tables, row_hashes
 from weir.author.operator import OperatorContext
 from weir.keys import hashing as weir_keys
-from weir.operators.keyed.top import Merged, Told, TopOperator
+from weir.operators.keyed.every_version import Caused, in_order, in_turns
+from weir.operators.keyed.top import Told, TopOperator
 from weir.rows.change_codes import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, adds_rows, change_codes
 from weir.specs import ChangelogTopSpec
 from weir.state.handles.block import Keys
@@ -46,13 +47,23 @@ class ChangelogTopOperator(TopOperator):
             InputError: ``_change`` has a text that is no change.
             StateError: the store cannot be read or written.
         """
+        if self._spec.every_version:
+            yield from in_order(in_turns(batch, self._keys(batch).inverse, self._changed))
+            return
+        yield from (told for told, _ in self._changed(batch))
+
+    def _keys(self, batch: pa.RecordBatch) -> Keys:
+        column = weir_keys.key_bytes(batch, self._spec.key_columns)
+        return Keys(row_hashes(batch, column), column, self._max_parallelism)
+
+    def _changed(self, batch: pa.RecordBatch) -> Iterator[Caused]:
+        """What the rows change together."""
         table, owed_table, spec = self._table, self._owed, self._spec
         assert table is not None
         assert owed_table is not None
         assert spec.by is not None
         adds = adds_rows(change_codes(batch))
-        column = weir_keys.key_bytes(batch, spec.key_columns)
-        keys = Keys(row_hashes(batch, column), column, self._max_parallelism)
+        keys = self._keys(batch)
         state_keys, owed_keys = keys.distinct.state_keys(table), keys.distinct.state_keys(owed_table)
         stored, owed = read_rows(table.get_stored(state_keys)), read_rows(owed_table.get_stored(owed_keys))
         count, rows = len(stored.orders), encoded_rows(self._row_columns(batch))
@@ -78,10 +89,11 @@ class ChangelogTopOperator(TopOperator):
         self._write_owed(owed_table, owed_keys, owed, totals, firsts, both, np.append(key_of, owed.keys))
         told = self._told(stored, kept, key_of, same)
         if len(told.rows):
-            every = np.arange(batch.num_rows)
             # What was stored changes because of the last row of its key.
-            causes = Merged(count + every, keys.inverse, every, every[:0], every[:0])
-            yield self._changelog(batch, stored, causes, told, every)
+            causes = keys.last_rows[told.keys]
+            is_new = told.rows >= count
+            causes[is_new] = told.rows[is_new] - count
+            yield self._changelog(batch, stored, told, np.arange(batch.num_rows), causes), causes
 
     def _row_columns(self, batch: pa.RecordBatch) -> list[pa.Array]:
         """What is kept of rows: their columns, and no time, by which equal rows would differ."""

@@ -117,7 +117,7 @@ class KeyedAggregateOperator(Operator):
             CheckpointError: rows that were under way were added up for other aggregates.
             WeirError: a sum of integers passes 64 bits, or one of decimals 38 digits.
         """
-        state, is_per_batch = self.state, self._spec.emit == "per_batch"
+        state, is_per_batch = self.state, self._spec.tells_batches
         if self._input_schema is None or not self._input_schema.equals(batch.schema):
             self._prepare(batch.schema)
         parts: HotParts | None = None

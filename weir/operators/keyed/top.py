@@ -2,7 +2,7 @@
 
 A row that does not enter the top of its key costs a look at the order of the key's last row. What enters is sorted
 together with what was there. Changes are those from before the batch to after it: a row that enters and is driven out
-again by the same batch is never told.
+again by the same batch is never told. Where every version is to be told, rows enter one after the other instead.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ import pyarrow.compute as pc
 from weir.author.keyed_rows import declared_tables, row_hashes
 from weir.author.operator import Json, Operator, OperatorContext
 from weir.keys import hashing as weir_keys
+from weir.operators.keyed import version_kernels as kernels
+from weir.operators.keyed.every_version import Caused, in_order
 from weir.operators.keyed.row_ranks import row_ranks
 from weir.operators.keyed.state_codec import check_row_codecs, keyed_snapshot
 from weir.rows.changes import (
@@ -40,6 +42,8 @@ from weir.state.tables.values.value_table import ValueTable
 _ROWS_AT_A_TIME = 200_000
 #: Where fewer of the changes are new rows, those are picked out before they are encoded.
 _NEW_SHARE = 0.8
+#: Rows that are told at a time where every version is.
+_TOLD_AT_A_TIME = 65_536
 _LOWEST = np.iinfo(np.int64).min
 _CODES = {change: code for code, change in enumerate(CHANGES)}
 _CHANGE_VALUES = pa.array(CHANGES, pa.string())
@@ -132,6 +136,21 @@ def changed_places(merged: Merged, stored: StoredRows) -> Told:
     return Told(rows[order], merged.keys[at], changes[order], merged.places[at])
 
 
+def _causes(stored: StoredRows, merged: Merged, told: Told, new_rows: np.ndarray) -> np.ndarray:
+    """The row of the batch because of which each row is told, and whose times it has; int64.
+
+    A row that was stored changes because of the last row of its key that entered.
+    """
+    count = len(stored.orders)
+    is_entered = merged.kept >= count
+    last = np.zeros(len(stored.counts), dtype=np.int64)
+    np.maximum.at(last, merged.keys[is_entered], new_rows[merged.kept[is_entered] - count])
+    causes: np.ndarray = last[told.keys]
+    is_new = told.rows >= count
+    causes[is_new] = new_rows[told.rows[is_new] - count]
+    return causes
+
+
 def orders_of(column: pa.Array, *, ascending: bool) -> np.ndarray:
     """Numbers that sort as the column does, the highest first; nulls and NaN are the lowest. int64, shape (rows,)."""
     if pa.types.is_floating(column.type):
@@ -215,12 +234,17 @@ class TopOperator(Operator):
         keys_max = max(1, _ROWS_AT_A_TIME // spec.rows)
         count = len(keys.distinct)
         if count <= keys_max:
-            yield from self._processed(batch, keys)
+            yield from (told for told, _ in self._processed(batch, keys))
             return
-        for start in range(0, count, keys_max):
+        parts = self._parts(batch, keys, keys_max)
+        yield from in_order(parts) if spec.every_version else (told for told, _ in parts)
+
+    def _parts(self, batch: pa.RecordBatch, keys: Keys, keys_max: int) -> Iterator[Caused]:
+        """What is changed of so many keys at a time."""
+        for start in range(0, len(keys.distinct), keys_max):
             rows = np.flatnonzero((keys.inverse >= start) & (keys.inverse < start + keys_max))
-            part = Keys(keys.hashes[rows], weir_keys.select_keys(column, rows), self._max_parallelism)
-            yield from self._processed(batch.take(pa.array(rows)), part)
+            for told, causes in self._processed(batch.take(pa.array(rows)), keys.take(rows)):
+                yield told, rows[causes]
 
     def _orders(self, stored: StoredRows, batch: pa.RecordBatch) -> np.ndarray:
         """Numbers that sort as rows do, the highest first: of stored rows, then of those of the batch; int64.
@@ -242,7 +266,7 @@ class TopOperator(Operator):
             given = pl.concat([kept, given], how="vertical_relaxed")
         return ~row_ranks(given, spec.order)
 
-    def _processed(self, batch: pa.RecordBatch, keys: Keys) -> Iterator[pa.RecordBatch]:
+    def _processed(self, batch: pa.RecordBatch, keys: Keys) -> Iterator[Caused]:
         table, spec = self._table, self._spec
         assert table is not None
         state_keys = keys.distinct.state_keys(table)
@@ -253,13 +277,55 @@ class TopOperator(Operator):
         new_rows = self._entering(stored, keys.inverse, orders)
         if not len(new_rows):
             return
-        new_keys = keys.inverse[new_rows]
-        merged = merge(spec.rows, stored, orders[new_rows], new_keys, prefers_later=spec.prefers_later)
+        new_keys, new_orders = keys.inverse[new_rows], orders[new_rows]
+        merged = merge(spec.rows, stored, new_orders, new_keys, prefers_later=spec.prefers_later)
         count = len(stored.orders)
+        if spec.every_version:
+            kept = new_rows[merged.kept[merged.kept >= count] - count]
+            self._write(batch.take(pa.array(kept)), count + kept, stored, merged, new_orders, state_keys)
+            yield from self._versions(batch, stored, all_orders, new_rows, new_keys)
+            return
         told = changed_places(merged, stored) if self._tells_places else changed_rows(merged, count)
-        changes = self._changelog(batch, stored, merged, told, new_rows)
-        self._write(changes, stored, merged, told, orders[new_rows], state_keys)
-        yield changes
+        causes = _causes(stored, merged, told, new_rows)
+        changes = self._changelog(batch, stored, told, new_rows, causes)
+        self._write(changes, told.rows, stored, merged, new_orders, state_keys)
+        yield changes, causes
+
+    def _versions(
+        self,
+        batch: pa.RecordBatch,
+        stored: StoredRows,
+        orders: np.ndarray,
+        new_rows: np.ndarray,
+        new_keys: np.ndarray,
+    ) -> Iterator[Caused]:
+        """What the rows that may enter change, one after the other; ``orders``: of stored rows and of the batch."""
+        most, count = self._spec.rows, len(stored.orders)
+        room = np.minimum(stored.counts + np.bincount(new_keys, minlength=len(stored.counts)), most)
+        # A key may have more than it is to have now.
+        sizes = np.minimum(stored.counts, most)
+        room = np.maximum(room, sizes)
+        starts = np.cumsum(room) - room
+        top = np.empty(int(room.sum()), dtype=np.int64)
+        places = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        top[np.repeat(starts, sizes) + places] = np.repeat(stored.firsts, sizes) + places
+        size = max(_TOLD_AT_A_TIME, 2 * most)
+        rows, causes, at = (np.empty(size, dtype=np.int64) for _ in range(3))
+        changes = np.empty(size, dtype=np.uint8)
+        first, entering = 0, count + new_rows
+        while first < len(new_rows):
+            first, told_count = kernels.top_versions(
+                *(first, entering, new_keys, orders, most, self._spec.prefers_later, self._tells_places),
+                *(starts, sizes, top, rows, causes, changes, at),
+            )
+            if not told_count:
+                continue
+            chosen = slice(told_count)
+            because = new_rows[causes[chosen]]
+            every = np.arange(batch.num_rows)
+            numbers = rows[chosen].copy()
+            told = Told(numbers, new_keys[causes[chosen]], changes[chosen].copy(), at[chosen].copy())
+            yield self._changelog(batch, stored, told, every, because), because
 
     def _entering(self, stored: StoredRows, inverse: np.ndarray, orders: np.ndarray) -> np.ndarray:
         """Rows that go before the last one of their key, or whose key has room."""
@@ -273,19 +339,19 @@ class TopOperator(Operator):
     def _write(
         self,
         changes: pa.RecordBatch,
+        numbers: np.ndarray,
         stored: StoredRows,
         merged: Merged,
-        told: Told,
         new_orders: np.ndarray,
         state_keys: list[bytes],
     ) -> None:
         """Write the rows of the keys that are in ``merged``.
 
         Args:
-            changes: what is told: every row that entered once, and in the order that ``merged`` has.
+            changes: rows, among them every one that entered once, and in the order that ``merged`` has.
+            numbers: their numbers.
             stored: what was there.
             merged: what is there now.
-            told: the rows of ``changes``.
             new_orders: of new rows.
             state_keys: of all keys of the batch.
         """
@@ -293,8 +359,8 @@ class TopOperator(Operator):
         count = len(stored.orders)
         is_new = merged.kept >= count
         # Rows are taken out of the batch once, for the changelog. A few old ones among them are encoded, too.
-        at = np.flatnonzero(told.rows >= count)
-        if len(at) < _NEW_SHARE * len(told.rows):
+        at = np.flatnonzero(numbers >= count)
+        if len(at) < _NEW_SHARE * len(numbers):
             changes, at = changes.take(pa.array(at)), np.arange(len(at))
         encoded = encoded_rows(self._row_columns(changes))
         starts, lengths = np.empty(len(is_new), dtype=np.int64), np.empty(len(is_new), dtype=np.int64)
@@ -320,8 +386,14 @@ class TopOperator(Operator):
         return [batch.column(name) for name in [*self._names, EVENT_TIME_COLUMN]]
 
     def _changelog(
-        self, batch: pa.RecordBatch, stored: StoredRows, merged: Merged, told: Told, new_rows: np.ndarray
+        self,
+        batch: pa.RecordBatch,
+        stored: StoredRows,
+        told: Told,
+        new_rows: np.ndarray,
+        causes: np.ndarray,
     ) -> pa.RecordBatch:
+        """The rows that are told; ``causes``: of each the row of the batch that it is told because of."""
         count = len(stored.orders)
         is_new = told.rows >= count
         old = told.rows[~is_new]
@@ -344,11 +416,7 @@ class TopOperator(Operator):
             fields.append(pa.field(self._spec.rank, pa.int64(), nullable=False))
         columns.append(_CHANGE_VALUES.take(pa.array(told.changes)))
         fields.append(CHANGE_FIELD)
-        # A row that was stored changes because of the last row of its key that entered, and has its times.
-        is_entered = merged.kept >= count
-        causes = np.zeros(len(stored.counts), dtype=np.int64)
-        np.maximum.at(causes, merged.keys[is_entered], new_rows[merged.kept[is_entered] - count])
-        times = pa.array(np.where(is_new, rows, causes[told.keys]))
+        times = pa.array(causes)
         for field in batch.schema:
             if field.name in SYSTEM_COLUMNS:
                 columns.append(batch.column(field.name).take(times))
