@@ -137,7 +137,7 @@ def changed_places(merged: Merged, stored: StoredRows) -> Told:
 
 
 def _causes(stored: StoredRows, merged: Merged, told: Told, new_rows: np.ndarray) -> np.ndarray:
-    """Of each row that is told the row of the batch because of which it is, and whose times it has; int64.
+    """The row of the batch because of which each row is told, and whose times it has; int64.
 
     A row that was stored changes because of the last row of its key that entered.
     """
@@ -145,7 +145,7 @@ def _causes(stored: StoredRows, merged: Merged, told: Told, new_rows: np.ndarray
     is_entered = merged.kept >= count
     last = np.zeros(len(stored.counts), dtype=np.int64)
     np.maximum.at(last, merged.keys[is_entered], new_rows[merged.kept[is_entered] - count])
-    causes = last[told.keys]
+    causes: np.ndarray = last[told.keys]
     is_new = told.rows >= count
     causes[is_new] = new_rows[told.rows[is_new] - count]
     return causes
