@@ -282,20 +282,20 @@ def _windows(streams: list[Any], parallelism: int) -> Any:
 
 def _windowed(streams: Streams) -> list[Result]:
     """A change counts if its window has not left as of it: what is late stays as it was."""
-    counts: dict[tuple[int, ...], Counter[int]] = defaultdict(Counter)
+    counts: dict[tuple[int, int, int], Counter[int]] = defaultdict(Counter)
     at = {row.v: row.at for row in streams[0]}
     mark = -(10**18)
     for change in _highest(1, places=True)(streams[0]):
         number = change.values[-1]
         mark = max(mark, at[number] - BOUND_MS)
-        window = tumbling(at[number])[0]
-        if window[1] > mark:
-            counts[(change.row.k, *window)][number] += 1 if change.adds else -1
+        start, end = tumbling(at[number])[0]
+        if end > mark:
+            counts[change.row.k, start, end][number] += 1 if change.adds else -1
     said: list[Result] = []
-    for window, rows in counts.items():
+    for (key, start, end), rows in counts.items():
         values = list(rows.elements())
         if values:
-            said.append((*window, len(values), sum(values), window[2] - 1))
+            said.append((key, start, end, len(values), sum(values), end - 1))
     return said
 
 
@@ -342,7 +342,8 @@ def _numbers(told: Told) -> Callable[[Streams], list[Result]]:
 
 _OWN: dict[str, Any] = {"own_keys": True, "own_times": True, "late_keys": True}
 _BY_KEY = ("k", "place")
-#: Rows of several keys come together: it is open in which order those do that come out of it over several channels.
+#: Rows of several keys come together: of those that are not in the order of time it is open which of several
+#: subtasks comes first.
 _OF_GROUPS: dict[str, Any] = {"several": None, "parallelism_max": 1}
 STEPS = (
     *(
@@ -357,7 +358,7 @@ STEPS = (
         for name, width, table, told, by in _TABLES
         for how in ("left", "inner")
     ),
-    Step("windows of what is there", _windows, _windowed, one="rows", **{**_OWN, "several": None}),
+    Step("windows of what is there", _windows, _windowed, one="rows", **_OF_GROUPS),
     *(
         Step(
             f"process of {name}",

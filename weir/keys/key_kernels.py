@@ -308,6 +308,13 @@ def read_component(data: Any, cursors: Any, stops: Any, tag: Any, starts: Any, l
     return -1
 
 
+@byte_kernel(types.void(_U8, _OUT_I64, _OUT_I64, _OUT_I64, _OUT_U8))
+def scatter_bytes(data: Any, starts: Any, lengths: Any, out_starts: Any, out: Any) -> None:
+    """Copy so many bytes at ``starts[row]`` to ``out_starts[row]`` of ``out``."""
+    for row in range(starts.size):
+        copy_bytes(out, out_starts[row], data, starts[row], lengths[row])
+
+
 @byte_kernel(types.void(_U8, _OUT_I64, _OUT_I64, _OUT_U8))
 def gather_bytes(data: Any, starts: Any, out_offsets: Any, out: Any) -> None:
     """Copy the bytes at ``starts[row]`` to ``out[out_offsets[row]:out_offsets[row + 1]]``."""

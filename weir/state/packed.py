@@ -148,7 +148,7 @@ class PackedValues:
         return cls(np.frombuffer(b"".join(found), dtype=np.uint8), np.cumsum(lengths) - lengths, lengths)
 
     def value(self, index: int) -> bytes:
-        """One of them as an object."""
+        """Return one of them as an object."""
         start = int(self.starts[index])
         return self.data[start : start + int(self.lengths[index])].tobytes()
 
@@ -179,7 +179,7 @@ class PackedValues:
         gather_bytes(self.data, np.ascontiguousarray(self.starts, dtype=np.int64), offsets, out)
 
     def to_list(self) -> list[bytes]:
-        """Each value as an object; absent ones are empty."""
+        """Return each value as an object; absent ones are empty."""
         column = self.packed()
         buffers = [None, pa.py_buffer(column.offsets), pa.py_buffer(column.data)]
         values: list[bytes] = pa.LargeBinaryArray.from_buffers(
@@ -189,7 +189,7 @@ class PackedValues:
 
 
 def join_values(parts: Sequence[PackedValues]) -> PackedValues:
-    """All values of ``parts``, in order."""
+    """Return all values of ``parts``, in order."""
     if len(parts) == 1:
         return parts[0]
     columns = [part.packed() for part in parts]

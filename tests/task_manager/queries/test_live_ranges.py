@@ -15,8 +15,10 @@ from tests.weir.state.retained_steps import Step
 from weir.keys import hashing as weir_keys
 from weir.protocol.queries import QueryError
 from weir.state import layout
+from weir.state.packed import PackedValues
 from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.cells.cell_table import CellTable
+from weir.state.tables.values.packed_table import PackedTable
 from weir.state.tables.values.value_table import ValueTable
 from weir.types import SubtaskId
 
@@ -24,14 +26,14 @@ GROUPS, STATE = 4, 7
 
 
 class World:
-    def __init__(self, is_cells):
+    def __init__(self, kind):
         self.backend, self.owned = MemoryBackend(), {0: 5, 1: 5, 3: 6}
         self.backend.ownership = SimpleNamespace(epoch=self.owned.get)
-        self.table = (
-            CellTable(self.backend, STATE, 1, 1 << 20, GROUPS)
-            if is_cells
-            else ValueTable(self.backend, STATE, 1 << 20)
-        )
+        self.table = {
+            "cells": lambda: CellTable(self.backend, STATE, 1, 1 << 20, GROUPS),
+            "values": lambda: ValueTable(self.backend, STATE, 1 << 20),
+            "packed": lambda: PackedTable(self.backend, STATE, 1 << 20, GROUPS),
+        }[kind]()
         self.running = SimpleNamespace(
             group_state=SimpleNamespace(backend=SimpleNamespace(ownership=self.backend.ownership)),
             store=self.backend,
@@ -50,10 +52,21 @@ class World:
         ]
         if isinstance(self.table, ValueTable):
             self.table.write_stored([(key, str(value).encode()) for key, _ in pairs], [])
+        elif isinstance(self.table, PackedTable):
+            values = PackedValues.from_list([str(value).encode()] * len(names))
+            self.table.write_values(hashes, column, np.arange(len(names)), values)
         else:
             for _, _, slots in self.table.pieces(hashes, column.data, column.offsets, changes=True):
                 self.table.cells[slots], self.table.presence[slots] = value, 1
         return {key for key, _ in pairs if key[1] in self.owned}
+
+    def delete(self, key):
+        if isinstance(self.table, ValueTable):
+            self.table.write_stored([], [key])
+            return
+        column = weir_keys.KeyColumn.from_list([key[layout.NO_NAMESPACE_HEADER_BYTES :]])
+        every = np.arange(1)
+        self.table.write_values(weir_keys.hash_keys(column), column, every, PackedValues.from_list([None]))
 
     def scan(self, part, reverse=False):
         reading = LiveRange([part])
@@ -66,7 +79,7 @@ class World:
         return found
 
     def plain(self, value):
-        if isinstance(self.table, ValueTable):
+        if isinstance(self.table, ValueTable | PackedTable):
             return int(value)
         return int(np.frombuffer(value[-8:], "<i8")[0])
 
@@ -74,10 +87,10 @@ class World:
         return copy_part(self.running, [STATE], GROUPS)
 
 
-@pytest.mark.parametrize("is_cells", [True, False])
+@pytest.mark.parametrize("kind", ["cells", "values", "packed"])
 @pytest.mark.parametrize("reverse", [False, True])
-def test_stored_captured_and_changed_keys(is_cells, reverse):
-    world = World(is_cells)
+def test_stored_captured_and_changed_keys(kind, reverse):
+    world = World(kind)
     expected = dict.fromkeys(world.put([f"a{number}" for number in range(30)], 1), 1)
     world.table.flush()
     expected |= dict.fromkeys(world.put([f"a{number}" for number in range(5, 40)], 2), 2)
@@ -90,16 +103,16 @@ def test_stored_captured_and_changed_keys(is_cells, reverse):
     capture.write()
     world.table.flush()
     assert world.scan(part, reverse) == expected
-    if not is_cells:
+    if kind != "cells":
         gone = next(iter(expected))
-        world.table.write_stored([], [gone])
+        world.delete(gone)
         del expected[gone]
     assert world.scan(world.copy(), reverse) == expected
 
 
-@pytest.mark.parametrize("is_cells", [True, False])
-def test_refusals(is_cells, monkeypatch):
-    world = World(is_cells)
+@pytest.mark.parametrize("kind", ["cells", "values", "packed"])
+def test_refusals(kind, monkeypatch):
+    world = World(kind)
     world.put([f"a{number}" for number in range(30)], 1)
     reading = LiveRange([world.copy()])
     assert reading.gone_group() is None
@@ -108,7 +121,7 @@ def test_refusals(is_cells, monkeypatch):
     assert reading.gone_group() == 1
     del world.owned[1]
     assert reading.gone_group() == 1
-    monkeypatch.setattr(state_copies, "COPIED_CELLS_MAX" if is_cells else "COPIED_VALUES_MAX", 3)
+    monkeypatch.setattr(state_copies, "COPIED_CELLS_MAX" if kind == "cells" else "COPIED_VALUES_MAX", 3)
     with pytest.raises(QueryError, match="more than 3 keys have changed") as refused:
         world.copy()
     assert refused.value.status == 413
@@ -120,7 +133,7 @@ def test_refusals(is_cells, monkeypatch):
 
 
 def test_retained_entries_are_told_as_of_the_watermark_whatever_rows_put():
-    world = World(is_cells=False)
+    world = World("values")
     step = Step(world.backend, {"w": weir.WindowState(pl.Int64, retention="100ms")})
     (world.table,) = world.running.chain.tables = list(step.tables)
     for watermark_ms in (50, 4_000):

@@ -102,3 +102,12 @@ def test_an_updated_join_on_the_right_side_is_refused():
         GraphError, match=r"'joined'.*right side comes from join 'both'.*join_as_of with each"
     ):
         _flow(joined)
+
+
+def test_a_view_of_groups_in_sql_tells_every_version():
+    flow = weir.Dataflow("versions")
+    rows = flow.source("rows", weir.JsonLines("rows.jsonl", schema=COLUMNS, event_time="at"))
+    groups = flow.sql("SELECT k, COUNT(*) AS n FROM rows GROUP BY k", step="groups", rows=rows)
+    query = "SELECT l.k, g.n FROM l LEFT JOIN g FOR SYSTEM_TIME AS OF l.at AS g ON l.k = g.k"
+    flow.sql(query, step="joined", l=rows, g=groups).sink("out", weir.Collect())
+    assert _telling(flow.build()) == ["groups.group"]

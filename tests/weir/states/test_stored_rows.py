@@ -45,3 +45,8 @@ def test_what_is_written_is_read():
 def test_rows_of_another_version_are_refused():
     with pytest.raises(StateError, match="not of version 1"):
         read_rows([b"\x02" + GOLDEN[1:]])
+
+
+def test_no_keys_have_no_values():
+    none = np.empty(0, dtype=np.int64)
+    assert write_rows(none, none, none, none, np.empty(0, dtype=np.uint8)) == []

@@ -137,7 +137,7 @@ def changed_places(merged: Merged, stored: StoredRows) -> Told:
 
 
 def _causes(stored: StoredRows, merged: Merged, told: Told, new_rows: np.ndarray) -> np.ndarray:
-    """Of each row that is told the row of the batch because of which it is, and whose times it has; int64.
+    """The row of the batch because of which each row is told, and whose times it has; int64.
 
     A row that was stored changes because of the last row of its key that entered.
     """
@@ -145,7 +145,7 @@ def _causes(stored: StoredRows, merged: Merged, told: Told, new_rows: np.ndarray
     is_entered = merged.kept >= count
     last = np.zeros(len(stored.counts), dtype=np.int64)
     np.maximum.at(last, merged.keys[is_entered], new_rows[merged.kept[is_entered] - count])
-    causes = last[told.keys]
+    causes: np.ndarray = last[told.keys]
     is_new = told.rows >= count
     causes[is_new] = new_rows[told.rows[is_new] - count]
     return causes
@@ -371,13 +371,14 @@ class TopOperator(Operator):
             stored.lengths[old],
             stored.orders[old],
         )
-        starts[is_new] = encoded.offsets[at] + len(stored.data)
+        # Where no old row stays, as of one row for each key, there is nothing to put together.
+        data = np.concatenate([stored.data, encoded.data]) if len(old) else encoded.data
+        starts[is_new] = encoded.offsets[at] + len(data) - len(encoded.data)
         lengths[is_new] = encoded.offsets[at + 1] - encoded.offsets[at]
         row_orders[is_new] = new_orders[merged.kept[is_new] - count]
         if self._spec.order:
             row_orders[:] = 0
         positions, counts = np.unique(merged.keys, return_counts=True)
-        data = np.concatenate([stored.data, encoded.data])
         values = packed_rows(counts, row_orders, starts, lengths, data)
         self._table.write_values(keys.hashes, keys.column, positions, values)
 

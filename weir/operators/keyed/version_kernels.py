@@ -14,11 +14,13 @@ def _input(dtype: Any) -> Any:
     return types.Array(dtype, 1, "C", readonly=True, aligned=False)
 
 
+#: Untyped, for ``UniTuple``.
+_types: Any = types
 _I64, _OUT_I64, _OUT_U8 = _input(types.int64), types.int64[::1], types.uint8[::1]
 
 
 @kernel(
-    types.UniTuple(types.int64, 2)(
+    _types.UniTuple(types.int64, 2)(
         *(types.int64, _I64, _I64, _I64, types.int64, types.boolean, types.boolean),
         *(_I64, _OUT_I64, _OUT_I64, _OUT_I64, _OUT_I64, _OUT_U8, _OUT_I64),
     )

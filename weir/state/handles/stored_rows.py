@@ -88,7 +88,7 @@ def read_rows(values: Sequence[bytes | None]) -> StoredRows:
 
 
 def rows_of(values: PackedValues) -> StoredRows:
-    """As :func:`read_rows`, of values in one array."""
+    """Read rows as :func:`read_rows`, of values in one array."""
     column = values.packed()
     data, is_there = column.data, values.lengths > 0
     starts = column.offsets[:-1][is_there]
@@ -132,23 +132,20 @@ def packed_rows(
     heads = np.empty((len(counts), _HEAD_BYTES), dtype=np.uint8)
     heads[:, 0] = _VERSION
     heads[:, 1:] = counts.astype("<u4").view(np.uint8).reshape(-1, 4)
-    source = np.concatenate([heads.ravel(), entries.view(np.uint8), data])
-    entries_at = heads.size
-    data_at = entries_at + len(entries) * _ENTRY_BYTES
     # Of each key: its head, its entries, then its rows.
     firsts = np.cumsum(counts) - counts
-    keys = np.arange(len(counts))
-    pieces = len(orders) + 2 * len(counts)
-    piece_starts, piece_lengths = np.empty(pieces, dtype=np.int64), np.empty(pieces, dtype=np.int64)
-    head_piece = firsts + 2 * keys
-    piece_starts[head_piece], piece_lengths[head_piece] = keys * _HEAD_BYTES, _HEAD_BYTES
-    piece_starts[head_piece + 1] = entries_at + firsts * _ENTRY_BYTES
-    piece_lengths[head_piece + 1] = counts * _ENTRY_BYTES
-    row_piece = np.arange(len(orders)) + 2 * (np.repeat(keys, counts) + 1)
-    piece_starts[row_piece], piece_lengths[row_piece] = starts + data_at, lengths
-    offsets = _offsets(piece_lengths)
-    ends = np.append(offsets[head_piece], offsets[-1])
-    return PackedValues(_gathered(source, piece_starts, offsets), ends[:-1], np.diff(ends))
+    row_bytes = _offsets(lengths)
+    heads_at = _HEAD_BYTES * np.arange(len(counts) + 1)
+    offsets = heads_at + _offsets(counts) * _ENTRY_BYTES + row_bytes[np.append(firsts, len(lengths))]
+    entries_at = offsets[:-1] + _HEAD_BYTES
+    rows_at = np.repeat(entries_at + counts * _ENTRY_BYTES - row_bytes[firsts], counts) + row_bytes[:-1]
+    out = np.empty(int(offsets[-1]), dtype=np.uint8)
+    head_bytes, entry_bytes = np.full(len(counts), _HEAD_BYTES), counts * _ENTRY_BYTES
+    scatter = key_kernels.scatter_bytes
+    scatter(heads.ravel(), heads_at[:-1].copy(), head_bytes, offsets[:-1].copy(), out)
+    scatter(entries.view(np.uint8), firsts * _ENTRY_BYTES, entry_bytes, entries_at, out)
+    scatter(data, np.ascontiguousarray(starts), np.ascontiguousarray(lengths), rows_at, out)
+    return PackedValues(out, offsets[:-1], np.diff(offsets))
 
 
 def encoded_rows(columns: Sequence[pa.Array]) -> weir_keys.KeyColumn:

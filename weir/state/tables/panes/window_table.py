@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from weir.keys import hashing as weir_keys
 from weir.state import layout
-from weir.state.tables.cached_entries import CachedEntries
+from weir.state.tables.cached_entries import CachedPart
 from weir.state.tables.capture import Capture
 from weir.state.tables.cells import accumulators
 from weir.state.tables.panes.pane_table import MARKED, PaneTable
@@ -229,14 +229,14 @@ class WindowTable(PaneTable):
         # The place is read as any other entry.
         self._panes.forget_ends(wanted)
 
-    def copy_groups(self, groups: Iterable[int], count_max: int, bytes_max: int) -> CachedEntries:
+    def copy_groups(self, groups: Iterable[int], count_max: int, bytes_max: int) -> CachedPart:
         """See :class:`StateTable`. The place is part of the copy: the new owner looks for it nowhere else."""
         listed = list(groups)
         self._note_places(self._wanted(listed))
         return super().copy_groups(listed, count_max, bytes_max)
 
     @override
-    def changes_since_copy(self, groups: Iterable[int]) -> CachedEntries:
+    def changes_since_copy(self, groups: Iterable[int]) -> CachedPart:
         listed = list(groups)
         self._note_places(self._wanted(listed))
         return super().changes_since_copy(listed)
