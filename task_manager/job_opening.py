@@ -203,7 +203,7 @@ def _connect(
     """Make the parts of a job on this task manager and tell each of those that it needs."""
     stats = state.store.stats if database is None else partial(database.stats, state.store)
     metrics.show_store(address, config.state_backend, stats)
-    inboxes = Inboxes(address, topology)
+    inboxes = Inboxes(address, topology, clock)
     network = make_network(identity, address, config, clock, inboxes.open, topology.graph.name_of)
     steps = StepParts(identity, settings, config, state, clock, errors)
     factory = SubtaskFactory(

@@ -270,7 +270,8 @@ class Inbox:
         """Wait for what is missing of a wave; returns whether the consumer has other things to do before it ends."""
         now_s = self._clock.monotonic_s()
         ends_s = self._wave_ends_s = min(self._wave_ends_s, now_s + wave_s)
-        self._wait_for_wave(min(ends_s, due_s) - now_s)
+        # Without a detour by the clock, which would round it.
+        self._wait_for_wave(min(wave_s, ends_s - now_s, due_s - now_s))
         # A consumer that always has other things to do takes what has come all the same.
         return due_s < ends_s and self._clock.monotonic_s() < ends_s
 

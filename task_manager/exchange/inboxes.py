@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from task_manager.exchange.deliveries import ChannelOpened, Delivery, no_release
 from task_manager.exchange.inbox import Inbox
 from task_manager.topology import Topology
+from weir.clock import Clock
 from weir.errors import HandshakeError
 from weir.rows.records import EndOfStream
 from weir.types import ChannelId, SubtaskId
@@ -15,9 +16,15 @@ from weir.types import ChannelId, SubtaskId
 class Inboxes:
     """The inboxes of a deployed job; producers' threads find them while deployments add some."""
 
-    def __init__(self, address: str, topology: Topology) -> None:
-        """``address`` is this task manager's, for messages; ``topology`` is replaced when a stage is rescaled."""
-        self._address = address
+    def __init__(self, address: str, topology: Topology, clock: Clock | None = None) -> None:
+        """Make room for inboxes.
+
+        Args:
+            address: of this task manager, for messages.
+            topology: is replaced when a stage is rescaled.
+            clock: of the inboxes; None: the machine's.
+        """
+        self._address, self._clock = address, clock
         self.topology = topology
         self._inboxes: dict[SubtaskId, Inbox] = {}
         #: Channels that a subtask was made with and that were not opened yet.
@@ -29,7 +36,7 @@ class Inboxes:
     def add(self, subtask: SubtaskId) -> Inbox:
         """Make the inbox of a subtask; called before the subtask is made, because its consumers may be asked for it."""
         self._expected[subtask] = set(self.topology.input_channels(subtask))
-        self._inboxes[subtask] = Inbox()
+        self._inboxes[subtask] = Inbox(self._clock)
         return self._inboxes[subtask]
 
     def of(self, subtask: SubtaskId) -> Inbox:
