@@ -474,7 +474,9 @@ class OperatorChain(ChainLife, Generic[OutputT]):
         if index in self._assigners:
             return out
         if batch is not None:
-            return row_watermarks.carried_out(batch, out)
+            out = row_watermarks.carried_out(batch, out)
+            tells_again = self._cuts[index] & TimeCuts.EACH_LATE and isinstance(out, pa.RecordBatch)
+            return row_watermarks.told_again(out, self._flows[index].told_ms) if tells_again else out
         before_ms = max(self._flows[index].told_ms, self._flows[index].reached_ms)
         return row_watermarks.fired_out(out, before_ms) if self._has_all else out
 

@@ -318,6 +318,23 @@ def made_of(given: pa.RecordBatch, rows: np.ndarray, made: pa.RecordBatch) -> pa
     return with_column(made, np.where(own, split_ms, np.minimum(own_ms[rows], times_ms)))
 
 
+def told_again(made: pa.RecordBatch, told_ms: int) -> pa.RecordBatch:
+    """Results that late rows have changed, with the column: they are late, too, as of the watermark at these rows.
+
+    So a step after it finds done what was due before them, however rows are cut into batches.
+
+    Args:
+        made: what a step made of rows, as of :func:`carried`.
+        told_ms: the watermark that the step was told of. Nothing is due below it but what it tells again.
+    """
+    column = column_of(made)
+    if column is None:
+        return made
+    times_ms = int64_column(made, EVENT_TIME_COLUMN)
+    again = (column <= times_ms) & (times_ms < told_ms)
+    return with_column(made, np.where(again, told_ms, column)) if again.any() else made
+
+
 def rows_before(keys: np.ndarray) -> np.ndarray:
     """Of each row the number of the last one before it that has the same key; -1: there is none; int64."""
     order = np.argsort(keys, kind="stable")
