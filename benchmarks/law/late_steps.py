@@ -8,7 +8,8 @@ from typing import Any
 import weir
 from benchmarks.law.cases import END_MS, Seen
 from benchmarks.law.chain_steps import windows
-from benchmarks.law.steps import Build, Model, Result, Step
+from benchmarks.law.running import Build
+from benchmarks.law.steps import Model, Result, Step
 
 #: Of the windows that tell again, of how late a row may be for them, and of the windows of their results.
 SIZE_MS, LATENESS_MS, TOTAL_MS = 2_000, 3_000, 4_000
