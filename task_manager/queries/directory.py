@@ -75,7 +75,9 @@ class FetchedDirectory:
             await asyncio.shield(self._fetching)
             if self._begun_s < asked_s - 2 * _KEPT_S:
                 # This process has slept meanwhile: what came was so before, and its keys may be with others by now.
-                await self._renew()
+                if self._fetching.done():
+                    self._fetching = asyncio.ensure_future(self._renew())
+                await asyncio.shield(self._fetching)
 
     async def _renew(self) -> None:
         begun_s = self._clock.monotonic_s()

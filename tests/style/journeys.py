@@ -18,7 +18,6 @@ import argparse
 import contextlib
 import json
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -26,6 +25,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from experiments.ports import free_port
 from tests.style.journey_profile import PLAN
 
 ROOT = Path(__file__).parents[2]
@@ -83,7 +83,7 @@ def measured(journey: str, tree: Path, directory: Path) -> dict[str, set[str]]:
         for number in range(_ROWS):
             key = number * 7919 % _KEYS
             lines.write(f'{{"at": {number // 100}, "key": "key-{key}", "n": {number % 1000}}}\n')
-    grpc_port, http_port = _free_port(), _free_port()
+    grpc_port, http_port = free_port(), free_port()
     settings = ["--set", "taskManager.batch_size=4096", "--set", "controlPlane.state_path=record.json"]
     control_plane = [
         *("control_plane", "--job", "journey_job", "--task-managers", str(_TASK_MANAGERS)),
@@ -102,7 +102,7 @@ def measured(journey: str, tree: Path, directory: Path) -> dict[str, set[str]]:
                         [
                             *task_manager,
                             "--port",
-                            str(_free_port()),
+                            str(free_port()),
                             "--set",
                             f"taskManager.rocksDBPath={number}.db",
                         ],
@@ -162,12 +162,6 @@ def _profiled(
         popen.wait()
         if popen.returncode:
             sys.stderr.write((directory / f"{name}.log").read_text())
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 if __name__ == "__main__":
