@@ -273,16 +273,25 @@ class Images:
                 return opened
         with self._open_lock:
             with self._lock:
+                self._check_open()
                 opened = self._opened.get(image_id)
-                closed = self._closed
-            if closed:
-                raise StateError("the images of this job are closed")
-            if opened is None:
-                opened = _Opened(self._open_image(self.image(image_id)))
-            with self._lock:
-                self._opened[image_id] = opened
-                opened.uses += 1
+                if opened is not None:
+                    opened.uses += 1
+                    return opened
+            opened = _Opened(self._open_image(self.image(image_id)), uses=1)
+            try:
+                with self._lock:
+                    self._check_open()
+                    self._opened[image_id] = opened
+            except StateError:
+                # Nobody else knows of it.
+                opened.backend.close()
+                raise
             return opened
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StateError("the images of this job are closed")
 
     def _leave(self, image_ids: Iterable[str]) -> None:
         with self._lock:
@@ -337,6 +346,7 @@ class Images:
             manifest = Manifest(folder / _plain((folder / "CURRENT").read_text().strip()))
             manifest.read_on()
             with self._lock:
+                self._check_open()
                 if self._ranges is None:
                     self._ranges = RangeCache(
                         self._directory, self._store.read_ranges, self._cached_bytes_max

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import tempfile
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from weir import threads
 from weir.protocol.checkpoints.manifest import FileRef
 
 #: What is fetched is a multiple of it: an index of a small table comes with one request, and blocks with their
@@ -25,6 +25,8 @@ FetchRanges = Callable[[Sequence[tuple[FileRef, int, int]]], list[bytes]]
 class RangeCache:
     """Reads parts of files through a file of this disk. Methods may be called from any thread.
 
+    What one thread fetches others wait for: rows that begin while indexes are brought ask for the same ends of tables.
+
     Args:
         folder: on the disk; the file there has no name, and is gone with the process.
         fetch: reads from the checkpoint store.
@@ -36,9 +38,12 @@ class RangeCache:
         # Open as long as the cache is, so not in a ``with``.
         self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
         self._slots_max = max(1, bytes_max // CHUNK_BYTES)
-        self._lock = threading.Lock()
+        #: Held for a moment only; notified when something is not under way any more.
+        self._lock = threads.condition()
         #: By path and number of a chunk, where it is in the file; the last used last.
         self._slots: OrderedDict[tuple[str, int], int] = OrderedDict()
+        #: The same chunks, while they are fetched.
+        self._under_way: set[tuple[str, int]] = set()
         #: Places in the file that have nothing any more, and how many were ever used.
         self._free: list[int] = []
         self._used = 0
@@ -69,34 +74,54 @@ class RangeCache:
     def bring(self, wanted: Iterable[tuple[FileRef, int, int]]) -> None:
         """Fetch what is not here of some parts (file, offset, bytes) of files, several at a time.
 
+        Returns when what another thread fetches of them has come, too, or has failed there.
+
         Raises:
             CheckpointError: one cannot be fetched.
         """
         ranges: list[tuple[FileRef, int, int]] = []
-        seen: set[tuple[str, int]] = set()
+        own: set[tuple[str, int]] = set()
+        others: set[tuple[str, int]] = set()
         with self._lock:
             for file, offset, size_bytes in wanted:
                 stop = min(offset + size_bytes, file.size_bytes)
                 for number in range(offset // CHUNK_BYTES, -(-stop // CHUNK_BYTES)):
-                    if (file.path, number) in self._slots or (file.path, number) in seen:
+                    name = file.path, number
+                    if name in self._slots or name in own:
                         continue
-                    seen.add((file.path, number))
+                    if name in self._under_way:
+                        others.add(name)
+                        continue
+                    own.add(name)
                     begin = number * CHUNK_BYTES
-                    own = min(CHUNK_BYTES, file.size_bytes - begin)
+                    chunk_bytes = min(CHUNK_BYTES, file.size_bytes - begin)
                     if ranges and _goes_on(ranges[-1], file, begin):
-                        ranges[-1] = (file, ranges[-1][1], ranges[-1][2] + own)
+                        ranges[-1] = (file, ranges[-1][1], ranges[-1][2] + chunk_bytes)
                     else:
-                        ranges.append((file, begin, own))
-        for start in range(0, len(ranges), _REQUESTS_MAX):
-            part = ranges[start : start + _REQUESTS_MAX]
-            for (file, offset, _), data in zip(part, self._fetch(part), strict=True):
-                self._keep(file, offset, data)
+                        ranges.append((file, begin, chunk_bytes))
+            self._under_way |= own
+        try:
+            for start in range(0, len(ranges), _REQUESTS_MAX):
+                part = ranges[start : start + _REQUESTS_MAX]
+                for (file, offset, _), data in zip(part, self._fetch(part), strict=True):
+                    own -= self._keep(file, offset, data)
+        finally:
+            self._arrived(own)
+        # Nobody waits who has something under way, so nobody waits for ever.
+        with self._lock:
+            self._lock.wait_for(lambda: self._under_way.isdisjoint(others))
 
-    def _keep(self, file: FileRef, offset: int, data: bytes) -> None:
+    def _keep(self, file: FileRef, offset: int, data: bytes) -> set[tuple[str, int]]:
+        """Keep what was fetched, and return which chunks it is."""
+        names = [(file.path, (offset + start) // CHUNK_BYTES) for start in range(0, len(data), CHUNK_BYTES)]
+        self._write(names, data)
+        self._arrived(names)
+        return set(names)
+
+    def _write(self, names: Sequence[tuple[str, int]], data: bytes) -> None:
         with self._lock:
             self._fetched_bytes += len(data)
-            for start in range(0, len(data), CHUNK_BYTES):
-                name = file.path, (offset + start) // CHUNK_BYTES
+            for start, name in zip(range(0, len(data), CHUNK_BYTES), names, strict=True):
                 if name in self._slots or self._file.closed:
                     continue
                 if not self._free and self._used >= self._slots_max:
@@ -111,6 +136,12 @@ class RangeCache:
                     # Without room on the disk it is fetched again, whenever it is needed.
                     self._free.append(slot)
                     return
+
+    def _arrived(self, chunks: Iterable[tuple[str, int]]) -> None:
+        """Nobody needs to wait for these any more."""
+        with self._lock:
+            self._under_way.difference_update(chunks)
+            self._lock.notify_all()
 
     def _next_slot(self) -> int:
         self._used += 1

@@ -1,7 +1,11 @@
 """Parts of files that are kept here are those of the files, and come in bounded lots."""
 
 import contextlib
+import threading
 
+import pytest
+
+from weir.errors import CheckpointError
 from weir.protocol.checkpoints.manifest import FileRef
 from weir.state.images.range_cache import CHUNK_BYTES, RangeCache
 
@@ -22,3 +26,49 @@ def test_much_at_a_time_is_fetched_in_lots_and_once(tmp_path):
         cache.bring(wanted)
         assert [cache.read(*each) for each in wanted] == [content[at : at + 10] for _, at, _ in wanted]
         assert sum(lots) == 201
+
+
+class Slow:
+    """Fetches when it is let; the first request waits, later ones need not."""
+
+    def __init__(self, content, *, fails=False):
+        self._content, self._fails = content, fails
+        self.asked, self.let, self.requests = threading.Event(), threading.Event(), []
+
+    def __call__(self, ranges):
+        self.requests.append([(offset, size_bytes) for _, offset, size_bytes in ranges])
+        if len(self.requests) == 1:
+            self.asked.set()
+            assert self.let.wait(60)
+            if self._fails:
+                raise CheckpointError("no answer")
+        return [self._content[offset : offset + size_bytes] for _, offset, size_bytes in ranges]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_another_thread_fetches_is_waited_for_and_fetched_once(tmp_path, fails):
+    """Rows come while the ends of tables are brought: both want the same."""
+    content = bytes(range(256)) * (4 * CHUNK_BYTES // 256)
+    file, fetch, found = FileRef("file", len(content)), Slow(content, fails=fails), []
+
+    def bring():
+        with contextlib.suppress(CheckpointError):
+            cache.bring([(file, 0, 2 * CHUNK_BYTES)])
+
+    with contextlib.closing(RangeCache(tmp_path, fetch)) as cache:
+        first = threading.Thread(target=bring)
+        first.start()
+        assert fetch.asked.wait(60)
+        # It asks for the second chunk, which is under way, and the third one, which is not.
+        second = threading.Thread(target=lambda: found.append(cache.read(file, CHUNK_BYTES + 7, CHUNK_BYTES)))
+        second.start()
+        second.join(0.2)
+        assert second.is_alive()
+        fetch.let.set()
+        for thread in (first, second):
+            thread.join(60)
+        assert found == [content[CHUNK_BYTES + 7 : 2 * CHUNK_BYTES + 7]]
+        assert fetch.requests[:2] == [[(0, 2 * CHUNK_BYTES)], [(2 * CHUNK_BYTES, CHUNK_BYTES)]]
+        # What failed there is fetched by who needs it.
+        assert len(fetch.requests) == (3 if fails else 2)
+        assert cache.fetched_bytes == sum(size for request in fetch.requests[fails:2] for _, size in request)

@@ -1,6 +1,7 @@
 """Images whose tables stay in another file system have what RocksDB reads of them, whatever was done to the store."""
 
 import random
+import threading
 import time
 
 import pytest
@@ -194,6 +195,40 @@ def test_only_what_is_asked_for_is_fetched_and_not_all_of_it_is_kept_in_memory(t
     assert 32 << 10 < opened._block_bytes == sum(kept) <= 64 << 10
     client.close()
     images.close()
+
+
+def test_what_is_opened_while_all_is_closed_is_closed_too(tmp_path, monkeypatch):
+    chance, model = random.Random(4), {}
+    store = far_store(tmp_path)
+    image = published(store, tmp_path, SMALL_SETTINGS, chance, model, changes=4)
+    for work in ("fetch_all", "read_ranges"):
+        asked, let, told, now = threading.Event(), threading.Event(), [], getattr(store, work)
+
+        def later(*args, asked=asked, let=let, now=now, **settings):
+            asked.set()
+            assert let.wait(60)
+            return now(*args, **settings)
+
+        monkeypatch.setattr(store, work, later)
+        images = Images(store, tmp_path / work, SMALL_SETTINGS, fetched_bytes_max=0)
+        images.register([image])
+        images.open_main(None).close()
+
+        def connect(images=images, told=told):
+            with pytest.raises(StateError) as error:
+                images.connect(image_address(image.image_id))
+            told.append(str(error.value))
+
+        thread = threading.Thread(target=connect)
+        thread.start()
+        assert asked.wait(60)
+        images.close()
+        let.set()
+        thread.join(60)
+        assert told == ["the images of this job are closed"]
+        assert images.open_images() == []
+        assert images._ranges is None or images._ranges._file.closed
+        monkeypatch.undo()
 
 
 @pytest.mark.parametrize("bits", [10, 0])
