@@ -31,6 +31,8 @@ from weir.state.types import INTEGERS, describe, integer_reads, key_reads, reads
 _VERSION = 1
 _WINDOWS_KEEP = "windows with an aggregate of texts, or a function of rows, keep rows, others keep numbers; "
 _MEND = "start without the checkpoint, or give the step another name if it may begin with empty state"
+#: Part of a form: see :func:`kept_form`.
+_KEPT = "kept"
 
 
 def kept_snapshots(context: OperatorContext, kind: str) -> dict[int, dict[str, Any]]:
@@ -228,6 +230,8 @@ def check_form(step: str, stored: Json | None, needed: Json | None, unsaid: Json
     if isinstance(stored, Mapping) and isinstance(needed, Mapping):
         # Of parts that came later older checkpoints say nothing.
         stored = {**needed, **stored}
+        if _fits_kept(stored.get(_KEPT), needed.get(_KEPT)):
+            stored[_KEPT] = needed[_KEPT]
     if stored is not None and stored != needed:
         then, now = form_text(stored), form_text(needed)
         raise StateMismatchError(f"step {step!r}: the checkpoint has {then}, the job {now}; {_MEND}")
@@ -329,12 +333,23 @@ def key_form(schema: pa.Schema | None, name: str) -> str | None:
     return "binary" if is_bytes else arrow_form(dtype)
 
 
-def kept_type(dtype: pa.DataType) -> str:
-    """Types whose values rows of a key keep as the same bytes have one (``weir.state.handles.stored_rows``)."""
-    if pa.types.is_integer(dtype):
-        return "integer"
-    is_bytes = pa.types.is_string(dtype) or pa.types.is_binary(dtype)
-    return "bytes" if is_bytes else arrow_form(dtype)
+def kept_form(schema: pa.Schema) -> dict[str, str]:
+    """The form of rows that are kept (``weir.state.handles.stored_rows``): the type of each column."""
+    return {field.name: arrow_form(field.type) for field in schema}
+
+
+#: What checkpoints of before say of all columns whose bytes are of one kind.
+_KEPT_FORMS_OF_BEFORE = {"integer": frozenset(INTEGERS), "bytes": frozenset({"string", "binary"})}
+
+
+def _fits_kept(stored: Json, needed: Json) -> bool:
+    """Return whether all kept values are values of the columns that the job has: of the same types, or narrower."""
+    if not isinstance(stored, Mapping) or not isinstance(needed, Mapping) or stored.keys() != needed.keys():
+        return False
+    return all(
+        then == now or now in _KEPT_FORMS_OF_BEFORE.get(then, ()) or integer_reads(then, now)
+        for then, now in ((stored[name], needed[name]) for name in needed)
+    )
 
 
 def _typed(name: str | None, kind: str | None) -> str:

@@ -23,7 +23,7 @@ from weir.author.operator import Operator, OperatorContext
 from weir.author.states import ValueState
 from weir.operators.keyed.process_operator import KeyedProcessOperator
 from weir.operators.keyed.row_ranks import sorted_rows
-from weir.operators.keyed.state_codec import kept_type
+from weir.operators.keyed.state_codec import kept_form
 from weir.operators.windows.rows.row_chunks import chunk_of_rows, rows_of_chunk
 from weir.rows.frames import frame_of
 from weir.rows.records import EVENT_TIME_COLUMN, UNNAMED_COLUMN, int64_column, user_columns, with_times
@@ -117,7 +117,12 @@ class WindowTop(KeyedProcess):
         self._by, self._rows_max, self._ties = spec.by, spec.rows, spec.ties
         self._schema = spec.schema
         # Rows that another choice would keep are not there. Checkpoints of before do not say what was chosen.
-        self.state_form = {"by": spec.by, "rows": spec.rows, "ties": spec.ties, "kept": _kept_types(spec)}
+        self.state_form = {
+            "by": spec.by,
+            "rows": spec.rows,
+            "ties": spec.ties,
+            "kept": kept_form(spec.schema),
+        }
 
     def open(self, context: OperatorContext) -> None:
         """Take the clock."""
@@ -130,7 +135,7 @@ class WindowTop(KeyedProcess):
         plain = batch.select(self._schema.names)
         parts = [
             plain,
-            *(rows_of_chunk(data) for data in self.rows.get(distinct).to_list() if data is not None),
+            *(self._kept(data) for data in self.rows.get(distinct).to_list() if data is not None),
         ]
         joined = pa.Table.from_batches([part.cast(self._schema) for part in parts]).combine_chunks()
         (whole,) = joined.to_batches()
@@ -156,12 +161,16 @@ class WindowTop(KeyedProcess):
         times_ms = int64_column(batch, EVENT_TIME_COLUMN) - 1
         for data, time_ms in zip(self.rows.get(keys).to_list(), times_ms.tolist(), strict=True):
             if data is not None:
-                found = rows_of_chunk(data)
+                found = self._kept(data)
                 by = [(self._by, "descending")]
                 ordered = found.take(pc.sort_indices(found, sort_keys=by))
                 ends_ms = np.full(ordered.num_rows, time_ms, dtype=np.int64)
                 yield with_times(ordered.cast(self._schema), ends_ms, self._clock.now_us())
         self.rows.put(keys, [None] * batch.num_rows)
+
+    def _kept(self, data: bytes) -> pa.RecordBatch:
+        """Rows that are kept of a window; the job may have had their columns in another order."""
+        return rows_of_chunk(data).select(self._schema.names)
 
 
 class OrderedWindowTop(KeyedProcess):
@@ -177,7 +186,7 @@ class OrderedWindowTop(KeyedProcess):
         # Rows that another order would keep are not there.
         self.state_form = {
             **{"order": order, "rows": spec.rows, "ties": spec.ties, "columns": spec.schema.names},
-            "kept": _kept_types(spec),
+            "kept": kept_form(spec.schema),
         }
 
     def open(self, context: OperatorContext) -> None:
@@ -239,11 +248,6 @@ class OrderedWindowTop(KeyedProcess):
         spec = self._spec
         frame = frame_of(rows).with_columns(pl.Series(_GROUP, groups, pl.Int64))
         return first_rows(frame, [_GROUP], spec.order, spec.rows, ties=spec.ties)
-
-
-def _kept_types(spec: WindowTopSpec) -> dict[str, str]:
-    """Columns of rows that are kept, and what their bytes are."""
-    return {field.name: kept_type(field.type) for field in spec.schema}
 
 
 def make_window_top(spec: WindowTopSpec) -> KeyedProcessOperator:
