@@ -1,19 +1,26 @@
-"""The conditions between a changelog and a step that keeps what it makes of it; pure.
+"""What is between a changelog and a step that keeps what it makes of it: conditions, and what makes rows; pure.
 
 Such a step was told of some rows, and is told when they go. With other conditions it would be told of rows that go and
-never came, or not of rows that came.
+never came, or not of rows that came. Where other columns or functions make its rows, those that it was told of go as
+they are made now.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from itertools import zip_longest
 
 from weir.errors import CheckpointError
 from weir.plan.graph import LogicalGraph, Node
 from weir.protocol.checkpoints.manifest import Conditions, Manifest
 from weir.rows.changes import is_changelog
 from weir.specs.canonical import canonical_expression
-from weir.specs.stateless import FilterSpec
+from weir.specs.stateless import FilterSpec, UnionSpec
+from weir.specs.told_form import told_form
+
+_DIGITS = 16
 
 
 def conditions_of(graph: LogicalGraph) -> dict[str, Conditions]:
@@ -21,28 +28,78 @@ def conditions_of(graph: LogicalGraph) -> dict[str, Conditions]:
 
     They are in the form of ``weir.specs.canonical``, in no order of meaning. An input of plain rows has none.
     """
+    return _between(graph, _condition)
+
+
+def makers_of(graph: LogicalGraph) -> dict[str, Conditions]:
+    """Return, by step with state that takes a changelog, for each input what makes its rows of those of the changelog.
+
+    Each of these steps is a digest of its form (``weir.specs.told_form``), and its name, which says nothing about it.
+    """
+    # As the author wrote them: the planner leaves out what nobody reads.
+    return _between(graph.written or graph, _maker)
+
+
+def _between(graph: LogicalGraph, told: Callable[[Node], str | None]) -> dict[str, Conditions]:
+    """What is told of the nodes before each step with state that takes a changelog, by input."""
     by_name = {node.name: node for node in graph.nodes}
     found = {}
     for node in graph.nodes:
         takes = any(is_changelog(by_name[each.producer].schema_of(each.output)) for each in node.inputs)
         if takes and node.key_columns:
-            found[node.name] = tuple(_met(each.producer, by_name) for each in node.inputs)
+            found[node.name] = tuple(_met(each.producer, by_name, told) for each in node.inputs)
     return found
 
 
-def _met(name: str, by_name: Mapping[str, Node]) -> tuple[str, ...]:
-    """The conditions on the way from the step that makes a changelog."""
+def _met(name: str, by_name: Mapping[str, Node], told: Callable[[Node], str | None]) -> tuple[str, ...]:
+    """What is told of the nodes on the way from the step that makes a changelog."""
     found = set()
     waiting = [name]
     while waiting:
         node = by_name[waiting.pop()]
         if not is_changelog(node.schema):
             continue
-        if isinstance(node.spec, FilterSpec):
-            found.add(canonical_expression(node.spec.predicate))
+        found.add(told(node))
         if not node.key_columns:
             waiting += [each.producer for each in node.inputs]
-    return tuple(sorted(found))
+    return tuple(sorted(each for each in found if each is not None))
+
+
+def _condition(node: Node) -> str | None:
+    return canonical_expression(node.spec.predicate) if isinstance(node.spec, FilterSpec) else None
+
+
+def _maker(node: Node) -> str | None:
+    spec = node.spec
+    if node.is_source or node.key_columns or spec.keeps_columns or isinstance(spec, UnionSpec):
+        return None
+    form = json.dumps(told_form(spec), sort_keys=True, separators=(",", ":"))
+    return f"{hashlib.sha256(form.encode()).hexdigest()[:_DIGITS]} {node.name}"
+
+
+def changed_makers(graph: LogicalGraph, manifest: Manifest) -> dict[str, list[str]]:
+    """Return, by step with state that takes a changelog, names of those before it that are new, gone or different.
+
+    Of a function its text is known, and not what it calls; older checkpoints say nothing.
+    """
+    found = {}
+    for step, now in makers_of(graph).items():
+        then = manifest.makers.get(step, now)
+        names: set[str] = set()
+        for old, new in zip_longest(then, now, fillvalue=()):
+            before, after = _by_form(old), _by_form(new)
+            names.update(*(before[form] for form in before.keys() - after.keys()))
+            names.update(*(after[form] for form in after.keys() - before.keys()))
+        if names:
+            found[step] = sorted(names)
+    return found
+
+
+def _by_form(makers: tuple[str, ...]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for form, _, name in (each.partition(" ") for each in makers):
+        found.setdefault(form, []).append(name)
+    return found
 
 
 def check_conditions(graph: LogicalGraph, manifest: Manifest) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from weir.plan.change_conditions import conditions_of
+from weir.plan.change_conditions import conditions_of, makers_of
 from weir.plan.graph import PhysicalGraph
 from weir.plan.input_origins import origins_of
 from weir.plan.state_horizons import horizons_of
@@ -63,6 +63,7 @@ def new_manifest(
         horizons=horizons_of(logical),
         origins=origins_of(logical),
         conditions=conditions_of(logical),
+        makers=makers_of(logical),
         is_savepoint=is_savepoint,
         events=covered(
             events_before,

@@ -12,6 +12,7 @@ from enum import Enum
 from weir.author.operator import ChecksRestored, Json, OperatorContext
 from weir.errors import CheckpointError, WeirError
 from weir.operators.registry import create_operator
+from weir.plan.change_conditions import changed_makers
 from weir.plan.graph import LogicalGraph, Node
 from weir.plan.savepoint_fit import fitted_to, renamed_keys, with_names_of
 from weir.plan.stored_aggregates import fitted_layouts
@@ -56,6 +57,7 @@ def step_changes(graph: LogicalGraph, manifest: Manifest, *, allow_dropped: bool
     except CheckpointError as error:
         return [StepChange(graph.name, Verdict.REFUSED, str(error))]
     restored, called = _restored(told), _were_called(graph, manifest, told)
+    made = changed_makers(graph, told)
     changes = [
         change
         for node in graph.nodes
@@ -70,6 +72,7 @@ def step_changes(graph: LogicalGraph, manifest: Manifest, *, allow_dropped: bool
             )
         )
     ]
+    changes = [_of_other_rows(change, made.get(change.step, [])) for change in changes]
     refused = {change.step for change in changes if change.verdict is Verdict.REFUSED}
     steps = {node.name for node in graph.nodes}
     for step in sorted({*restored, *(name.partition("/")[0] for name in told.state_ids)} - steps):
@@ -88,6 +91,18 @@ def step_changes(graph: LogicalGraph, manifest: Manifest, *, allow_dropped: bool
         except CheckpointError as error:
             changes.append(StepChange(graph.name, Verdict.REFUSED, str(error)))
     return changes
+
+
+def _of_other_rows(change: StepChange, makers: list[str]) -> StepChange:
+    """The verdict with a word about steps before that make other rows of a changelog than those that are kept."""
+    if not makers or change.verdict not in (Verdict.KEPT, Verdict.CONVERTED):
+        return change
+    steps = f"step{'s' if len(makers) > 1 else ''} {', '.join(map(repr, makers))}"
+    word = (
+        f"what makes its rows of a changelog has changed ({steps}): a row that it was told of is taken back as it is "
+        "made now, so what it keeps of the old one may stay; let it begin empty under another name if that matters"
+    )
+    return replace(change, reason="; ".join(filter(None, (change.reason, word))))
 
 
 def _restored(manifest: Manifest) -> dict[str, dict[int, Json]]:

@@ -1,5 +1,6 @@
 """Changes of a job that keeps its state: each right against a computation from scratch, or refused untouched."""
 
+import dataclasses
 import re
 
 import polars as pl
@@ -236,3 +237,58 @@ def test_the_plan_says_first_what_leave_to_drop_state_does_not_mend(tmp_path):
 def test_random_changes_are_right_or_refused():
     figures = changes.run(lambda *_: None, 6, 0).as_json()
     assert (figures["cases"], figures["wrong"]) == (6, 0), figures
+
+
+def doubled(row):
+    return row | {"num": 2 * (row["num"] or 0)}
+
+
+def updated(made, renamed="made"):
+    """Totals of the last rows, as something makes them."""
+    flow = weir.Dataflow("made")
+    rows = flow.source("events", weir.JsonLines("/absent", schema=SCHEMA, event_time="at"))
+    last = rows.key_by("k").deduplicate("last", keep="last")
+    for number, make in enumerate(made):
+        last = make(last, f"{renamed}{number}")
+    last.key_by("word").aggregate("totals", n=weir.count(), total=weir.sum("num")).sink("out", weir.Collect())
+    rows.key_by("k").count("beside").sink("beside_out", weir.Collect())
+    return flow
+
+
+MADE = {
+    "nothing": (),
+    "with_columns": (lambda rows, name: rows.with_columns(name, num=pl.col("num") * 2),),
+    "other columns": (lambda rows, name: rows.with_columns(name, num=pl.col("num") * 3),),
+    "select": (lambda rows, name: rows.select(name, "k", "word", "at", "_change", num=pl.col("num") * 2),),
+    "function": (lambda rows, name: rows.map(name, doubled, rows.schema),),
+    "another function": (lambda rows, name: rows.map(name, lambda row: row, rows.schema),),
+    "both": (
+        lambda rows, name: rows.with_columns(name, num=pl.col("num") * 2),
+        lambda rows, name: rows.map(name, doubled, rows.schema),
+    ),
+}
+
+
+@pytest.mark.parametrize("before", MADE)
+def test_the_plan_tells_where_rows_of_a_changelog_are_made_otherwise(before, tmp_path):
+    with testing.start(updated(MADE[before]), {"events": rows_of(1, 9)}) as job:
+        path = job.savepoint(tmp_path / "savepoint")
+    manifest = CheckpointStore.open_savepoint(str(path)).latest()
+    for after, made in MADE.items():
+        graph = updated(made, renamed="now").build()
+        found = {each.step: each for each in step_changes(graph, manifest, allow_dropped=False)}
+        assert all(each.verdict is not Verdict.REFUSED for each in found.values())
+        told = "what makes its rows of a changelog has changed (step" in found["totals"].reason
+        assert told == (before != after), (before, after)
+        assert found["totals"].verdict is Verdict.KEPT
+        assert not found["beside"].reason
+        assert not found["last"].reason
+    both = step_changes(updated(MADE["both"], renamed="now").build(), manifest, allow_dropped=False)
+    if before == "with_columns":
+        (reason,) = (each.reason for each in both if each.step == "totals")
+        assert "(step 'now1')" in reason
+    # A savepoint of before says nothing, and nothing is said of it.
+    older = dataclasses.replace(manifest, makers={})
+    for made in MADE.values():
+        changes = step_changes(updated(made).build(), older, allow_dropped=False)
+        assert not any(each.reason for each in changes)

@@ -122,6 +122,8 @@ class Manifest:
     origins: Mapping[str, Origins] = field(default_factory=dict)
     #: By step that takes a changelog. Older versions wrote none.
     conditions: Mapping[str, Conditions] = field(default_factory=dict)
+    #: The same, of what makes its rows of those of the changelog: a digest of each such step, and its name.
+    makers: Mapping[str, Conditions] = field(default_factory=dict)
     is_savepoint: bool = False
     #: What this checkpoint covers, and what the one covered from which its deployment began.
     events: EventCounts = NO_EVENTS
@@ -268,6 +270,7 @@ def manifest_to_json(manifest: Manifest) -> Json:
         **({"horizons": horizons_to_json(manifest.horizons)} if manifest.horizons else {}),
         **({"origins": dict(manifest.origins)} if manifest.origins else {}),
         **({"conditions": dict(manifest.conditions)} if manifest.conditions else {}),
+        **({"makers": dict(manifest.makers)} if manifest.makers else {}),
         "is_savepoint": manifest.is_savepoint,
         "events": _counts_to_json(manifest.events),
         "events_before": _counts_to_json(manifest.events_before),
@@ -313,6 +316,7 @@ def manifest_from_json(value: Json) -> Manifest:
             horizons=horizons_from_json(value.get("horizons")),
             origins=_by_input(value.get("origins", {})),
             conditions=_by_input(value.get("conditions", {})),
+            makers=_by_input(value.get("makers", {})),
             is_savepoint=value["is_savepoint"],
             events=_counts_from_json(value.get("events")),
             events_before=_counts_from_json(value.get("events_before")),

@@ -163,6 +163,7 @@ def renamed(
             for name, inputs in manifest.origins.items()
         },
         conditions={step(name): inputs for name, inputs in manifest.conditions.items()},
+        makers={step(name): inputs for name, inputs in manifest.makers.items()},
         layouts={
             step(name): renamed_layout(step(name), layout, (aggregates or {}).get(step(name), {}))
             for name, layout in manifest.layouts.items()
