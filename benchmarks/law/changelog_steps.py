@@ -154,6 +154,52 @@ def _firsts(table: Table) -> list[Result]:
     return _folded((group, min(values)) for group, values in _grouped(table).items())
 
 
+# --- rows that are equal in the order: their other columns decide, whichever came first ---
+
+
+def _level(value: int) -> int:
+    """The same of every second row of a group."""
+    return value // GROUPS % 2
+
+
+def _levels(table: Any) -> Any:
+    levelled = table.with_columns("levelled", w=pl.col("v") // GROUPS % 2)
+    return levelled.select("less", "x", "w", "v", "_change").key_by("x")
+
+
+def _top_of_levels(rank: str | None) -> Callable[[Any, int], Any]:
+    return lambda table, parallelism: _levels(table).top(
+        "out", by="w", rows=HIGHEST, rank=rank, parallelism=parallelism
+    )
+
+
+def _highest_of_levels(*, places: bool) -> Callable[[Table], list[Result]]:
+    def told(table: Table) -> list[Result]:
+        return _folded(
+            (group, _level(value), value, *((place,) if places else ()))
+            for group, values in _grouped(table).items()
+            for place, value in enumerate(sorted(values, key=lambda v: (-_level(v), v))[:HIGHEST], 1)
+        )
+
+    return told
+
+
+def _one_of_levels(keep: str) -> Callable[[Any, int], Any]:
+    return lambda table, parallelism: _levels(table).deduplicate(
+        "out", keep=keep, by="w", parallelism=parallelism
+    )
+
+
+def _one_level(choose: Callable[..., int]) -> Callable[[Table], list[Result]]:
+    def told(table: Table) -> list[Result]:
+        found = {
+            group: choose(values, key=lambda v: (_level(v), v)) for group, values in _grouped(table).items()
+        }
+        return _folded((group, _level(value), value) for group, value in found.items())
+
+    return told
+
+
 def _windows(table: Any, parallelism: int) -> Any:
     """By the time at which rows are, however long they may be taken away."""
     timed = table.assign_event_time("timed", "at", watermark=weir.bounded_out_of_orderness("10000d"))
@@ -177,6 +223,10 @@ _OVER: tuple[tuple[str, Callable[[Any, int], Any], Callable[[Table], list[Result
     ("top", _top, _highest),
     ("top with places", _placed, _places),
     ("first by a column", _first, _firsts),
+    ("top of equal rows", _top_of_levels(None), _highest_of_levels(places=False)),
+    ("places of equal rows", _top_of_levels("place"), _highest_of_levels(places=True)),
+    ("first of equal rows", _one_of_levels("first"), _one_level(min)),
+    ("last of equal rows", _one_of_levels("last"), _one_level(max)),
 )
 _MADE: tuple[tuple[str, Callable[..., Any], Callable[[list[Seen]], Table], dict[str, Any]], ...] = (
     ("last rows", _last, _last_rows, {"several": "folded", "own_keys": True, "late_keys": True}),

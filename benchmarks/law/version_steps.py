@@ -19,7 +19,7 @@ from benchmarks.law.running import Build
 from benchmarks.law.steps import Result, Step
 from benchmarks.law.window_steps import SIZE_MS, tumbling
 
-GROUPS = 3
+GROUPS, LEVELS = 3, 2
 Streams = list[list[Seen]]
 
 
@@ -124,20 +124,23 @@ def _folded(of: Callable[[list[int]], tuple[Any, ...]]) -> Told:
     return told
 
 
-def _best_of_last(most: int) -> Told:
-    """The highest of the last rows, by another key."""
+def _best_of_last(most: int, *, levels: int = 0) -> Told:
+    """The highest of the last rows, by another key; of so many levels, of which the lowest values go first."""
+
+    def order(value: int) -> tuple[int, int]:
+        return (-(value // GROUPS % levels), value) if levels else (-value, 0)
 
     def told(rows: list[Seen]) -> Iterator[Change]:
         groups: dict[int, list[int]] = defaultdict(list)
         for change in _last_rows(rows):
             (value,) = change.values
             found = groups[value % GROUPS]
-            before = sorted(found, reverse=True)[:most]
+            before = sorted(found, key=order)[:most]
             if change.adds:
                 found.append(value)
             else:
                 found.remove(value)
-            after = sorted(found, reverse=True)[:most]
+            after = sorted(found, key=order)[:most]
             for old in before:
                 if old not in after:
                     yield Change(adds=False, key=value % GROUPS, values=(old,), row=change.row)
@@ -194,6 +197,14 @@ def _top_of_last(most: int) -> Callable[[Any, int], Any]:
     return made
 
 
+def _level_of_last(stream: Any, parallelism: int) -> Any:
+    """The highest of rows of few levels: those of one level go by their other columns."""
+    levelled = _grouped(stream, parallelism).with_columns("levelled", w=pl.col("v") // GROUPS % LEVELS)
+    best = levelled.select("fewer", "x", "w", "v", "_change").key_by("x")
+    best = best.top("best", by="w", rows=1, parallelism=parallelism)
+    return best.select("less", "x", "v", "_change").key_by("x")
+
+
 def _per_batch(stream: Any, parallelism: int) -> Any:
     counted = stream.key_by("k").aggregate(
         "counted", emit="per_batch", n=weir.count(), total=weir.sum("v"), parallelism=parallelism
@@ -218,6 +229,7 @@ _TABLES: tuple[tuple[str, int, Callable[[Any, int], Any], Told, str], ...] = (
     ("extremes", 3, _of_last(**_EXTREMES), _folded(_extremes), "x"),
     ("the highest of last rows", 1, _top_of_last(1), _best_of_last(1), "x"),
     ("the two highest of last rows", 1, _top_of_last(2), _best_of_last(2), "x"),
+    ("the highest of last rows of few levels", 1, _level_of_last, _best_of_last(1, levels=LEVELS), "x"),
     ("totals of batches", 2, _per_batch, _running, "k"),
 )
 

@@ -114,8 +114,9 @@ class KeyedSteps(JoinSteps[StreamT, KeyedT]):
                 the key's row that was passed on before, which is forgotten when the watermark has come so far. None:
                 each key is passed on once, and remembered for ever.
             by: column with a number, a date or a time, needed over a changelog: "first" keeps the row with the lowest
-                value, of equals the one that came first, "last" the one with the highest; nulls and NaN come after all
-                others. The result is a changelog. None: event time, as ``keep`` says.
+                value, of equals the one that came first, "last" the one with the highest, of equals the one that came
+                last; nulls and NaN come after all others. Of a changelog equals go by their columns in order, each
+                ascending with nulls last. The result is a changelog. None: event time, as ``keep`` says.
             parallelism: subtasks; None: as many as the producer has.
             renamed_from: what the step was called in the checkpoint that the job starts from: its state goes on.
 
@@ -144,8 +145,9 @@ class KeyedSteps(JoinSteps[StreamT, KeyedT]):
     ) -> Self:
         """The first rows of each key in the order of one or several columns, as a changelog (``weir.rows.changes``).
 
-        Of rows that are equal in the order, those that came first go first. Of a changelog all rows of each key are
-        kept, since those that follow come up when one is taken away.
+        Of rows that are equal in the order, those that came first go first. Of a changelog they go by their columns in
+        order, each ascending with nulls last, and all rows of each key are kept, since those that follow come up when
+        one is taken away.
 
         Args:
             name: the step's name; its state belongs to it.

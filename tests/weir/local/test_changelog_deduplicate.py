@@ -27,7 +27,7 @@ def change(user, n, price, kind="insert"):
 
 
 class Rows:
-    """Plain Python: the rows in the order in which they came; the first of equal ones leaves."""
+    """Plain Python: the rows of each key; those of one price go by the other columns, whichever came first."""
 
     def __init__(self):
         self.there, self.owed = [], []
@@ -44,16 +44,14 @@ class Rows:
     def one_of_each(self, keep):
         found = {}
         for row in self.there:
-            best = found.setdefault(row["user"], row)
-            if row["price"] is None:
-                goes_first = best["price"] is None and keep == "last"
-            elif best["price"] is None:
-                goes_first = True
-            else:
-                goes_first = row["price"] >= best["price"] if keep == "last" else row["price"] < best["price"]
-            if goes_first:
-                found[row["user"]] = row
-        return sorted(found.values(), key=str)
+            found.setdefault(row["user"], []).append(row)
+        sign = -1 if keep == "last" else 1
+
+        def order(row):
+            is_null = row["price"] is None
+            return (is_null, 0.0 if is_null else sign * row["price"], sign * row["n"])
+
+        return sorted((min(rows, key=order) for rows in found.values()), key=str)
 
 
 ROW = st.tuples(st.sampled_from("ab"), st.integers(0, 2), st.none() | st.integers(-1, 1).map(float))

@@ -27,7 +27,7 @@ def change(user, n, price, kind="insert"):
 
 
 class Rows:
-    """Plain Python: the rows of each key in the order in which they came; the first of equal ones leaves."""
+    """Plain Python: the rows of each key; those of one price go by the other columns, whichever came first."""
 
     def __init__(self):
         self.there, self.owed = [], []
@@ -46,7 +46,11 @@ class Rows:
         for user in sorted({row["user"] for row in self.there}):
             mine = [row for row in self.there if row["user"] == user]
             sign = 1 if ascending else -1
-            mine.sort(key=lambda row: (1, 0.0) if row["price"] is None else (0, sign * row["price"]))
+            mine.sort(
+                key=lambda row: (
+                    (1, 0.0, row["n"]) if row["price"] is None else (0, sign * row["price"], row["n"])
+                )
+            )
             found += [row | ({rank: place} if rank else {}) for place, row in enumerate(mine[:count], 1)]
         return sorted(found, key=str)
 

@@ -1,8 +1,11 @@
 """The first rows of each key of a changelog, as a changelog; vectorised for the keys of a batch.
 
-All rows of a key are kept in their order, since one that follows comes up when one before it is taken away. Rows are
-told apart by the bytes of their columns. Of equal rows the one that came first is taken away. A row that is taken away
-before it came (rows of a key that come over several channels) is owed: the next one that equals it does not count.
+All rows of a key are kept in their order, since one that follows comes up when one before it is taken away. Rows that
+are equal in the order go by their columns, never by which came first: that hangs on which versions the steps before
+have told, and so on how batches were cut. So the table is made of the rows that are there alone.
+
+Rows are told apart by the bytes of their columns. A row that is taken away before it came (rows of a key that come over
+several channels) is owed: the next one that equals it does not count.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 from typing_extensions import override
 
@@ -17,13 +21,18 @@ from weir.author.keyed_rows import declared_tables, row_hashes
 from weir.author.operator import OperatorContext
 from weir.keys import hashing as weir_keys
 from weir.operators.keyed.every_version import Caused, in_order, in_turns
+from weir.operators.keyed.row_ranks import row_ranks
 from weir.operators.keyed.top import Told, TopOperator
 from weir.rows.change_codes import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, adds_rows, change_codes
 from weir.specs import ChangelogTopSpec
+from weir.specs.row_order import OrderColumn, is_unordered
 from weir.state.handles.block import Keys
 from weir.state.handles.stored_rows import StoredRows, encoded_rows, packed_rows, rows_of
 from weir.state.packed import PackedValues
 from weir.state.tables.values.packed_table import PackedTable
+
+#: A name that no column has.
+_BYTES = "\1bytes"
 
 
 class ChangelogTopOperator(TopOperator):
@@ -74,16 +83,19 @@ class ChangelogTopOperator(TopOperator):
         # Equal rows are of one key, for their bytes have it.
         firsts, _, same = weir_keys.distinct_keys(weir_keys.hash_keys(both), both)
         of_stored, of_batch, of_owed = np.split(same, [count, count + batch.num_rows])
-        # Stored rows that are equal in the order lie as they go: those that came last may go first.
-        came = np.arange(count)[::-1] if spec.prefers_later else np.arange(count)
-        there = np.concatenate([of_stored[came], of_batch[adds]])
+        there = np.concatenate([of_stored, of_batch[adds]])
         totals = np.bincount(there, minlength=len(firsts))
         totals -= np.bincount(np.concatenate([of_batch[~adds], of_owed]), minlength=len(firsts))
-        ids = np.concatenate([came, count + np.flatnonzero(adds)])[_last_ones(there, totals)]
+        ids = np.concatenate([np.arange(count), count + np.flatnonzero(adds)])[_last_ones(there, totals)]
         orders = self._orders(stored, batch)
         key_of = np.concatenate([stored.keys, keys.inverse])
-        turns = np.where(ids < count, ids, -ids) if spec.prefers_later else ids
-        kept = ids[np.lexsort((turns, ~orders[ids], key_of[ids]))]
+        sorting, tied = _sorted(key_of[ids], orders[ids], same[ids])
+        if len(tied):
+            numbers, inverse = np.unique(same[ids[tied]], return_inverse=True)
+            ranks = np.zeros(len(ids), dtype=np.int64)
+            ranks[tied] = self._ranks(weir_keys.select_keys(both, firsts[numbers]), batch.schema)[inverse]
+            sorting, _ = _sorted(key_of[ids], orders[ids], ranks)
+        kept = ids[sorting]
         starts = np.concatenate([stored.starts, len(stored.data) + rows.offsets[:-1]])
         lengths = np.concatenate([stored.lengths, np.diff(rows.offsets)])
         data = np.concatenate([stored.data, rows.data])
@@ -97,6 +109,25 @@ class ChangelogTopOperator(TopOperator):
             is_new = told.rows >= count
             causes[is_new] = told.rows[is_new] - count
             yield self._changelog(batch, stored, told, np.arange(batch.num_rows), causes), causes
+
+    def _ranks(self, rows: weir_keys.KeyColumn, schema: pa.Schema) -> np.ndarray:
+        """Numbers by which rows go that are equal in the order, the lowest first: places by their columns; int64."""
+        nothing = np.zeros(len(rows), dtype=np.int64)
+        starts, lengths = rows.offsets[:-1].astype(np.int64), np.diff(rows.offsets).astype(np.int64)
+        stored = StoredRows(np.array([len(rows)]), nothing, starts, lengths, rows.data)
+        types = [schema.field(name).type for name in self._names]
+        columns = stored.decoded(np.arange(len(rows)), [*types, pa.int64()])
+        frame = pl.DataFrame(
+            [
+                pl.Series(name, column)
+                for name, column, dtype in zip(self._names, columns, types, strict=False)
+                if not is_unordered(dtype)
+            ]
+        )
+        # Minus zero is zero, and is another row.
+        frame = frame.with_columns(pl.Series(_BYTES, rows.to_list(), pl.Binary))
+        ranks = row_ranks(frame, [OrderColumn(name, ascending=True) for name in frame.columns])
+        return -ranks if self._spec.prefers_later else ranks
 
     def _row_columns(self, batch: pa.RecordBatch) -> list[pa.Array]:
         """What is kept of rows: their columns, and no time, by which equal rows would differ."""
@@ -184,6 +215,19 @@ def _changed_places(
     at = np.concatenate([at[left], at[came]])
     order = np.argsort(at, kind="stable")
     return Told(rows[order], at[order] // most, changes[order], at[order] % most)
+
+
+def _sorted(keys: np.ndarray, orders: np.ndarray, ties: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Put rows in order: those of a key together, the highest orders first, of equal ones the lowest ``ties``.
+
+    Returns:
+        Positions of rows in that order; and of those that only ``ties`` tells apart from others, in no order.
+    """
+    sorting = np.lexsort((ties, ~orders, keys))
+    is_tied = (np.diff(keys[sorting]) == 0) & (np.diff(orders[sorting]) == 0)
+    if not (is_tied & (np.diff(ties[sorting]) != 0)).any():
+        return sorting, sorting[:0]
+    return sorting, sorting[np.append(is_tied, False) | np.append(False, is_tied)]
 
 
 def _places(keys: np.ndarray) -> np.ndarray:
