@@ -253,14 +253,18 @@ def _join(how: str, table: Callable[[Any, int], Any], by: str) -> Build:
     return made
 
 
+def in_turn(row: Seen) -> tuple[int, int]:
+    """From when on a row counts, and its time: rows make versions in this order, wherever they come from."""
+    return max(row.at, row.mark), row.at
+
+
 def _as_of(how: str, told: Told, by: str, width: int) -> Callable[[Streams], list[Result]]:
-    """A version counts from its time on, and one that is late from the watermark of its split on."""
+    """Rows make versions in the order of their times, late ones as of the watermark of their split."""
 
     def model(streams: Streams) -> list[Result]:
         by_key: dict[Any, list[tuple[int, int, int, Change]]] = defaultdict(list)
-        for number, change in enumerate(told(streams[1])):
-            row = change.row
-            since = max(row.at, row.mark) if row.late else row.at
+        for number, change in enumerate(told(sorted(streams[1], key=in_turn))):
+            row, (since, _) = change.row, in_turn(change.row)
             by_key[change.key].append((since, row.at, number, change))
         said: list[Result] = []
         for left in sorted((row for row in streams[0] if not row.late), key=lambda row: row.at):

@@ -106,6 +106,8 @@ class OperatorContext:
     sides_read: frozenset[str] = frozenset()
     #: Which batches of the job say what the watermark is as of each row.
     row_watermarks: RowWatermarks = RowWatermarks.NONE
+    #: Rows that wait in front of the step leave in the order of their event times (``Node.sorts_times``).
+    sorts_times: bool = False
     #: Barriers pass while much is fired at once: see ``weir.operators.pauses``.
     fires_in_parts: bool = False
     #: Ends the sleep of the subtask, whose source has something; called by any thread. None: nobody sleeps.

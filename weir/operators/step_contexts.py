@@ -52,6 +52,7 @@ def step_context(
         input_schema=logical.schema_into(node),
         sides_read=graph.sides_read(node.name),
         row_watermarks=graph.row_watermarks,
+        sorts_times=node.sorts_times,
         # In one process too, though no barrier can pass there.
         fires_in_parts=True,
     )

@@ -152,7 +152,7 @@ class TaskTimes(Generic[OutputT]):
             inputs.mark_active(channel)
         if self.order is not None and self._may_wait(batch):
             known_ms = WATERMARK_MIN_MS if is_restored else inputs.known_ms(channel)
-            batch, channel_ms = row_watermarks.of_channel(batch, known_ms)
+            batch, channel_ms = row_watermarks.of_channel(batch, known_ms, sorts_times=self.order.sorts_times)
             self._ordered_edge = channel.edge_index
         elif row_watermarks.column_of(batch) is None:
             return batch, False
@@ -190,16 +190,17 @@ class TaskTimes(Generic[OutputT]):
         order = self.order
         if order is None or batch.schema.get_field_index(KEY_HASH_COLUMN) < 0:
             return False
-        return self._comes_by_many or bool(order) or row_watermarks.has_rows_ahead(batch)
+        many = order.sorts_times or self._comes_by_many or bool(order)
+        return many or row_watermarks.has_rows_ahead(batch)
 
-    @staticmethod
-    def alike(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    def alike(self, batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
         """Batches of :meth:`rows_come`, with the same columns: all may have to wait, or none."""
         wait = [batch.schema.get_field_index(row_watermarks.AS_OF_COLUMN) >= 0 for batch in batches]
         if all(wait) or not any(wait):
             return batches
+        sorts_times = self.order is not None and self.order.sorts_times
         return [
-            batch if waits else row_watermarks.of_channel(batch, WATERMARK_MIN_MS)[0]
+            batch if waits else row_watermarks.of_channel(batch, WATERMARK_MIN_MS, sorts_times=sorts_times)[0]
             for batch, waits in zip(batches, wait, strict=True)
         ]
 

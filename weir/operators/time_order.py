@@ -2,7 +2,8 @@
 
 A row carries the watermark of its own split as of it. It leaves when the watermark of all inputs has come there, and
 rows that leave together do so in the order of these watermarks: so what was due before a row is done before it,
-whatever came first. See docs/design/0016.
+whatever came first. Where the times of rows count (``sorts_times``), a row that is not late leaves when the watermark
+of all inputs is above its time, and rows do so in the order of these times. See docs/design/0016.
 
 Rows that wait are in memory, beyond ``_MEMORY_BYTES`` in files that are mapped, and in a state where a checkpoint or a
 move of key groups needs them (:mod:`weir.operators.time_order_blocks`). Credit for them goes back at once: rows that
@@ -22,7 +23,7 @@ from weir.author.operator import OperatorContext
 from weir.errors import StateError, StateMismatchError
 from weir.operators.time_order_blocks import NUMBER_COLUMN, OrderBlocks
 from weir.rows import mapped, row_watermarks
-from weir.rows.records import WATERMARK_MIN_MS, batch_bytes
+from weir.rows.records import EVENT_TIME_COLUMN, WATERMARK_MIN_MS, batch_bytes, int64_column
 from weir.rows.row_watermarks import AS_OF_COLUMN
 from weir.rows.schemas import is_widened_by
 from weir.specs.base import IN_ORDER_STATE
@@ -68,6 +69,8 @@ class TimeOrder:
         self._step = context.operator_name
         self._state = state
         self._context = context
+        #: Rows leave in the order of their event times.
+        self.sorts_times = context.sorts_times and state == IN_ORDER_STATE
         self._parts: list[_Part] = []
         self._lowest_ms = WATERMARK_MIN_MS
         #: In memory alone.
@@ -101,7 +104,7 @@ class TimeOrder:
         # Those that came with their key groups are earlier.
         self._take_new()
         numbers = self.blocks.numbers(batch.num_rows)
-        self._add(_sorted(self._alike(batch.append_column(NUMBER_COLUMN, pa.array(numbers)))))
+        self._add(self._sorted(self._alike(batch.append_column(NUMBER_COLUMN, pa.array(numbers)))))
         if len(self._parts) > _PARTS:
             self._join([part for part in self._parts if part.batch.num_rows - part.first < _SMALL_ROWS])
         if self._memory_bytes > _MEMORY_BYTES:
@@ -134,8 +137,8 @@ class TimeOrder:
         self.blocks.released(until_ms)
         if not self._parts:
             self._memory_bytes = 0
-        rows = (_sorted(_joined(chosen)) if len(chosen) > 1 else chosen[0]).drop_columns([NUMBER_COLUMN])
-        return row_watermarks.released(rows, known_ms)
+        rows = (self._sorted(_joined(chosen)) if len(chosen) > 1 else chosen[0]).drop_columns([NUMBER_COLUMN])
+        return row_watermarks.released(rows, known_ms, sorts_times=self.sorts_times)
 
     def _next_stop(self, until_ms: int) -> int:
         """The watermark up to which rows leave at once: all that wait, or a part of them where these are many."""
@@ -150,7 +153,7 @@ class TimeOrder:
     def _take_new(self) -> None:
         if self._blocks is not None:
             for batch in self._blocks.take_new():
-                self._add(_sorted(self._alike(batch)))
+                self._add(self._sorted(self._alike(batch)))
 
     def _add(self, batch: pa.RecordBatch) -> None:
         if batch.num_rows:
@@ -164,7 +167,7 @@ class TimeOrder:
     def _join(self, parts: list[_Part], *, maps: bool = False) -> None:
         if not parts:
             return
-        joined = _sorted(_joined([part.rest for part in parts]))
+        joined = self._sorted(_joined([part.rest for part in parts]))
         kept = set(map(id, parts))
         self._parts = [part for part in self._parts if id(part) not in kept]
         self._parts.append(_Part(mapped.mapped(joined) if maps else joined, is_mapped=maps))
@@ -240,6 +243,22 @@ class TimeOrder:
             "when the checkpoint was made; start the job as it was"
         )
 
+    def _sorted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows in the order of time, of one time as they came; late ones by their own times, where these count."""
+        as_of_ms = batch.column(AS_OF_COLUMN).to_numpy(zero_copy_only=True)
+        numbers = batch.column(NUMBER_COLUMN).to_numpy(zero_copy_only=True)
+        falls = as_of_ms[1:] < as_of_ms[:-1]
+        same = as_of_ms[1:] == as_of_ms[:-1]
+        columns = [numbers, as_of_ms]
+        if self.sorts_times:
+            times_ms = int64_column(batch, EVENT_TIME_COLUMN)
+            falls |= same & (times_ms[1:] < times_ms[:-1])
+            same &= times_ms[1:] == times_ms[:-1]
+            columns.insert(1, times_ms)
+        if not (falls | (same & (numbers[1:] < numbers[:-1]))).any():
+            return batch
+        return batch.take(pa.array(np.lexsort(columns)))
+
     # --- called by the blocks ---
 
     def _waiting(self) -> list[pa.RecordBatch]:
@@ -260,17 +279,6 @@ def _cast(batch: pa.RecordBatch, types: Mapping[str, pa.DataType]) -> pa.RecordB
 
 def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
-
-
-def _sorted(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Rows in the order of time, of one time as they came."""
-    as_of_ms = batch.column(AS_OF_COLUMN).to_numpy(zero_copy_only=True)
-    numbers = batch.column(NUMBER_COLUMN).to_numpy(zero_copy_only=True)
-    falls = as_of_ms[1:] < as_of_ms[:-1]
-    same = as_of_ms[1:] == as_of_ms[:-1]
-    if not (falls | (same & (numbers[1:] < numbers[:-1]))).any():
-        return batch
-    return batch.take(pa.array(np.lexsort((numbers, as_of_ms))))
 
 
 def time_order_of(context: OperatorContext) -> TimeOrder | None:

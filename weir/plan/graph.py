@@ -79,6 +79,8 @@ class Node:
     side_outputs: tuple[SideOutput, ...] = ()
     #: Rows that come by key wait until all inputs have come as far (``weir.plan.rules.time_order``).
     orders_time: bool = False
+    #: They do so in the order of their event times, not of their watermarks (``weir.plan.rules.versions``).
+    sorts_times: bool = False
     #: Columns of its output that count as read, whoever reads it: what steps before it keep must not hang on that.
     kept_columns: frozenset[str] = frozenset()
 

@@ -205,30 +205,39 @@ def combined(
     return with_column(batch, made), last_ms
 
 
-def of_channel(batch: pa.RecordBatch, known_ms: int) -> tuple[pa.RecordBatch, int]:
+def of_channel(
+    batch: pa.RecordBatch, known_ms: int, *, sorts_times: bool = False
+) -> tuple[pa.RecordBatch, int]:
     """Rows of one channel, with the watermark of their split as of each in a column of its own (``AS_OF_COLUMN``).
 
     Args:
         batch: as it comes from the channel; with the column or without.
         known_ms: the watermark of the channel before.
+        sorts_times: the column has the watermark from which on no row of an earlier time comes: 1 ms above the event
+            time, and above the watermark of the split where the row is late.
 
     Returns:
         The rows, and the watermark of the channel after them.
     """
     column = column_of(batch)
     if column is None or not batch.num_rows:
-        return batch.append_column(AS_OF_COLUMN, pa.array(np.full(batch.num_rows, known_ms))), known_ms
-    late, running_ms = as_of(batch, column, known_ms)
-    return batch.append_column(AS_OF_COLUMN, pa.array(_own_ms(column, late, running_ms))), int(running_ms[-1])
+        own_ms, channel_ms = np.full(batch.num_rows, known_ms), known_ms
+    else:
+        late, running_ms = as_of(batch, column, known_ms)
+        own_ms, channel_ms = _own_ms(column, late, running_ms), int(running_ms[-1])
+    if sorts_times:
+        own_ms = np.maximum(own_ms, int64_column(batch, EVENT_TIME_COLUMN)) + 1
+    return batch.append_column(AS_OF_COLUMN, pa.array(own_ms)), channel_ms
 
 
-def released(batch: pa.RecordBatch, known_ms: int) -> pa.RecordBatch:
+def released(batch: pa.RecordBatch, known_ms: int, *, sorts_times: bool = False) -> pa.RecordBatch:
     """Rows of :func:`of_channel` in the order of their watermarks, to which all inputs have come: as of these.
 
-    ``known_ms``: the combined watermark before.
+    ``known_ms``: the combined watermark before. ``sorts_times``: as there; rows are as of their own times.
     """
     index = batch.schema.get_field_index(AS_OF_COLUMN)
-    here_ms = np.maximum(batch.column(index).to_numpy(zero_copy_only=True), known_ms)
+    as_of_ms = batch.column(index).to_numpy(zero_copy_only=True)
+    here_ms = np.maximum(as_of_ms - 1 if sorts_times else as_of_ms, known_ms)
     batch = batch.remove_column(index)
     column = column_of(batch)
     if column is None:

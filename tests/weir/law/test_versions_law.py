@@ -1,5 +1,6 @@
 """Every version of a changelog counts where a step minds it, however rows are cut into batches."""
 
+import random
 from dataclasses import replace
 
 import polars as pl
@@ -9,12 +10,15 @@ import weir
 from benchmarks.law import version_steps
 from benchmarks.law.cases import random_case
 from benchmarks.law.steps import case_of, difference
+from benchmarks.law.version_steps import in_turn
 from weir.errors import GraphError
 from weir.plan.fingerprints import fingerprint_of
 from weir.specs.keyed import VersionedSpec
 
 STEPS = version_steps.STEPS
 AS_OF = [step for step in STEPS if step.name.startswith("left join as of ")]
+#: 2,000, the bound, is no multiple of 3 of it.
+MODULUS = 300
 COLUMNS = {"k": int, "at": int, "v": int}
 
 
@@ -29,25 +33,35 @@ def test_all_rows_in_one_batch_have_the_versions_of_single_rows(step):
     assert difference(step, case) is None
 
 
+@pytest.mark.parametrize("jitter_ms", [0, 1_500, 5_000])
 @pytest.mark.parametrize("step", AS_OF, ids=[step.name for step in AS_OF])
-def test_versions_of_several_splits_and_subtasks_are_in_the_order_of_time(step):
+def test_versions_of_several_splits_and_subtasks_are_in_the_order_of_time(step, jitter_ms):
+    """Also of rows of several keys that come out of order, and late."""
+    rng = random.Random(f"{step.name} {jitter_ms}")
     case = random_case(1, 80, 2, splits_max=3, in_time=True, own_keys=False, own_times=True)
-    # All splits over the same hours, each in order, without two rows of one time.
+    # All splits over the same hours, without two rows of one time, or one of the watermark of another.
+    count = sum(len(rows) for splits in case.streams for rows in splits)
+    numbers = iter(range(0, 3 * count, 3))
+    assert 3 * count < MODULUS
     streams = [
         [
-            [row | {"at": 10**9 + number * 300 + at * 100 + stream} for number, row in enumerate(rows)]
-            for at, rows in enumerate(splits)
+            [
+                row
+                | {
+                    "at": 10**9
+                    + (number * 300 + rng.randint(0, jitter_ms)) // MODULUS * MODULUS
+                    + next(numbers)
+                }
+                for number, row in enumerate(rows)
+            ]
+            for rows in splits
         ]
-        for stream, splits in enumerate(case.streams)
+        for splits in case.streams
     ]
-    for cut in (1, 1_000_000):
-        made = replace(case, streams=streams, cut=cut, parallelism=(3,) * 4, interruptions=2)
-        by_time = replace(step, model=lambda rows: step.model([sorted(each, key=_at) for each in rows]))
+    for cut in (1, None, 1_000_000):
+        made = replace(case, streams=streams, cut=cut, parallelism=(3, 2, 4, 1), interruptions=2)
+        by_time = replace(step, model=lambda rows: step.model([sorted(each, key=in_turn) for each in rows]))
         assert difference(replace(by_time, several="rows", parallelism_max=4), made) is None
-
-
-def _at(row):
-    return row.at
 
 
 def _flow(after):

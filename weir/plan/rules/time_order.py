@@ -18,7 +18,6 @@ def with_time_order(nodes: Sequence[Node], whole: Collection[str] = ()) -> list[
         nodes: in topological order.
         whole: nothing depends on it.
     """
-    by_name = {node.name: node for node in nodes}
     endless: set[str] = set()
     timed: set[str] = set()
     for node in nodes:
@@ -27,16 +26,23 @@ def with_time_order(nodes: Sequence[Node], whole: Collection[str] = ()) -> list[
             endless.add(node.name)
         if node.spec.makes_event_times or producers & timed:
             timed.add(node.name)
-    waiting = [node for node in nodes if _wants_order(node, by_itself=node.name in timed - endless)]
-    ordering: set[str] = set()
+    wanting = [node for node in nodes if _wants_order(node, by_itself=node.name in timed - endless)]
+    ordering = coming_together(nodes, wanting)
+    return [replace(node, orders_time=True) if node.name in ordering else node for node in nodes]
+
+
+def coming_together(nodes: Sequence[Node], wanting: Sequence[Node]) -> frozenset[str]:
+    """The names of the steps where rows come together by key for these: themselves, or ones before in their stage."""
+    by_name = {node.name: node for node in nodes}
+    waiting, found = list(wanting), set[str]()
     while waiting:
         node = waiting.pop()
         if any(item.exchange is Exchange.HASH for item in node.inputs):
             if node.spec.may_order_time:
-                ordering.add(node.name)
+                found.add(node.name)
         else:
             waiting += [by_name[item.producer] for item in node.inputs]
-    return [replace(node, orders_time=True) if node.name in ordering else node for node in nodes]
+    return frozenset(found)
 
 
 def _wants_order(node: Node, *, by_itself: bool) -> bool:

@@ -12,7 +12,8 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from weir.plan.graph import Exchange, Node
+from weir.plan.graph import Node
+from weir.plan.rules.time_order import coming_together
 from weir.specs import OperatorSpec
 from weir.specs.keyed import VersionedSpec
 
@@ -20,9 +21,9 @@ from weir.specs.keyed import VersionedSpec
 def with_every_version(nodes: Sequence[Node], whole: Collection[str] = ()) -> list[Node]:
     """The nodes, of which those tell every version (`VersionedSpec`) that are before one that minds them.
 
-    A join as of a time minds their times, too. So rows that come together by key in the steps before it do so in the
-    order of time (`Node.orders_time`), whichever split or subtask they come from. Fingerprints do not say any of that:
-    the steps after these do.
+    A join as of a time minds their times, too: the version at a time must be made of the rows up to that time. So rows
+    that come together by key in the steps before it do so in the order of their times (`Node.sorts_times`), whichever
+    split or subtask they come from. Fingerprints do not say any of that: the steps after these do.
 
     Args:
         nodes: in topological order.
@@ -30,13 +31,14 @@ def with_every_version(nodes: Sequence[Node], whole: Collection[str] = ()) -> li
     """
     telling = _before(nodes, lambda spec, index, schema: spec.minds_versions(index, schema))
     timed = _before(nodes, lambda spec, index, schema: spec.minds_version_times(index))
+    versioned = [node for node in nodes if isinstance(node.spec, VersionedSpec) and node.name in telling]
+    sorting = coming_together(nodes, [node for node in versioned if node.name in timed])
     found = []
     for node in nodes:
         if node.name in telling and isinstance(node.spec, VersionedSpec):
             node = replace(node, spec=replace(node.spec, every_version=True))
-            comes_together = any(item.exchange is Exchange.HASH for item in node.inputs)
-            if node.name in timed and comes_together:
-                node = replace(node, orders_time=node.orders_time or node.spec.may_order_time)
+        if node.name in sorting:
+            node = replace(node, orders_time=True, sorts_times=True)
         found.append(node)
     return found
 
