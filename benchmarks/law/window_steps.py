@@ -13,6 +13,8 @@ import weir
 from benchmarks.law.cases import END_MS, Seen
 from benchmarks.law.running import Build
 from benchmarks.law.steps import Result, Step
+from weir.specs.window_parts import WindowRowsPartSpec
+from weir.sql.ranking import Ordering
 
 SIZE_MS, SLIDE_MS, LATENESS_MS, EARLY_MS = 5_000, 1_000, 3_000, 2_000
 #: The windows of an event time, as their bounds, ascending.
@@ -187,6 +189,38 @@ def _top(streams: list[list[Seen]]) -> list[Result]:
     return [max(results, key=lambda r: (r[4], -r[0])) for results in by_window.values()]
 
 
+def build_first(window: Any, order: Ordering) -> Build:
+    """The first rows of each window, of which others are left out before the exchange: ROW_NUMBER and RANK of SQL."""
+
+    def made(streams: list[Any], parallelism: int) -> Any:
+        rows = streams[0].with_columns("valued", w=pl.col("v") * 37 % 11)
+        part = WindowRowsPartSpec(("k",), window, order.first_rows.order, order.bound)
+        chosen = rows.added_step("out.part", part).key_by("k").window(window)
+        columns = dict.fromkeys(("at", "v", "to", "w", order.name), int)
+        return chosen.process("out", order, columns, parallelism=parallelism)
+
+    return made
+
+
+def model_first(assign: Assign, order: Ordering) -> Callable[[list[list[Seen]]], list[Result]]:
+    """Rows by ``w``, equal ones by their times and as they came."""
+
+    def first(rows: list[Seen]) -> tuple[Any, ...]:
+        found = list[Result]()
+        for number, row in enumerate(sorted(rows, key=lambda row: (-(row.v * 37 % 11), row.at))):
+            w = row.v * 37 % 11
+            before = sum(other.v * 37 % 11 > w for other in rows) if order.has_ties else number
+            if before < order.bound:
+                found.append((row.at, row.v, row.to, w, before + 1))
+        return (found,)
+
+    def made(streams: list[list[Seen]]) -> list[Result]:
+        results = Windows(assign, value=first).run(streams[0])
+        return [(*bounds, *row, at) for *bounds, rows, at in results for row in rows]
+
+    return made
+
+
 #: Aggregates that go by the order of rows.
 TEXTS = {
     "first": weir.first("v"),
@@ -241,6 +275,10 @@ def _plain() -> Iterator[Step]:
         told = model(assign=assign, value=listed, lateness_ms=LATENESS_MS)
         process = build_process(window, **late)
         yield Step(f"all rows of {name}, late rows", process, told, several="last", own_keys=True)
+        for bound, has_ties in ((1, False), (3, False), (2, True)):
+            order = Ordering((("w", True, False),), bound, "place", has_ties)
+            words = f"first {bound} rows of {name}" + (" with ties" if has_ties else "")
+            yield Step(words, build_first(window, order), model_first(assign, order), own_keys=True)
 
 
 def _updated() -> Iterator[Step]:

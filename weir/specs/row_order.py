@@ -27,6 +27,19 @@ class OrderColumn:
     nulls_first: bool = False
 
 
+@dataclass(frozen=True)
+class FirstRows:
+    """What a function of all rows of a window looks at, if it has this as its ``first_rows``: the first ones.
+
+    Attributes:
+        order: of the rows; at least one column.
+        rows: so many, and those that are equal to the last of these in the order.
+    """
+
+    order: tuple[OrderColumn, ...]
+    rows: int
+
+
 def order_columns(
     step: str,
     by: Sequence[str],

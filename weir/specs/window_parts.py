@@ -1,4 +1,4 @@
-"""The step before the exchange of windows that adds up the rows of a batch that go to one window of one key."""
+"""The steps before the exchange of windows that send fewer rows of a batch: added up by key and pane, or chosen."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from weir.errors import GraphError
 from weir.specs.aggregate_functions import aggregate_parts, aggregated_columns
 from weir.specs.base import OperatorSpec
 from weir.specs.expression_checks import expression_columns
+from weir.specs.row_order import OrderColumn
 from weir.specs.window_kinds import Window
 from weir.specs.window_updates import WindowUpdates
 from weir.specs.windows import WINDOW_PART, WindowAggregate
@@ -99,6 +100,34 @@ class WindowPartSpec(OperatorSpec):
     def carried(self, index: int, names: frozenset[str], schema: pa.Schema) -> frozenset[str]:
         """Key columns; see :class:`OperatorSpec`."""
         return self.passed_on(names, schema)
+
+
+@dataclass(frozen=True)
+class WindowRowsPartSpec(OperatorSpec):
+    """A step that leaves out rows which so many others of the batch, key and pane are before in an order."""
+
+    kind: ClassVar[str] = "window_rows_part"
+    keeps_columns: ClassVar[bool] = True
+    runtime: ClassVar[str] = "weir.operators.windows.rows.rows_part:WindowRowsPartOperator"
+    key_columns: tuple[str, ...]
+    window: Window
+    order: tuple[OrderColumn, ...]
+    rows: int
+    #: Batches with fewer rows pass as they are.
+    rows_min: int = 0
+
+    @property
+    def time_words(self) -> str | None:
+        """The windows, and what becomes of rows; see :class:`OperatorSpec`."""
+        return f"{self.window.words}, leaves out rows that {self.rows:,} others of each batch are before"
+
+    def read_columns(self, wanted: frozenset[str], schema: pa.Schema) -> frozenset[str]:
+        """What those after it read, keys, and what rows go by; see :class:`OperatorSpec`."""
+        return wanted | {*self.key_columns, *(each.name for each in self.order)}
+
+    def carried(self, index: int, names: frozenset[str], schema: pa.Schema) -> frozenset[str]:
+        """Key columns: without the rows of a key the same ones of others leave; see :class:`OperatorSpec`."""
+        return names.intersection(self.key_columns)
 
 
 def part_conflict(aggregates: tuple[WindowAggregate, ...], schema: pa.Schema) -> str | None:

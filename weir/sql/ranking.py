@@ -10,6 +10,7 @@ from sqlglot import exp
 
 from weir.author.aggregator import WindowBounds
 from weir.dataflow.streams import Stream, WindowResults
+from weir.specs.row_order import FirstRows, OrderColumn
 from weir.specs.windows import WINDOW_BOUNDS
 from weir.sql.context import Context
 from weir.sql.errors import Unplaced, at, name_of
@@ -185,6 +186,12 @@ class Ordering:
     bound: int
     name: str
     has_ties: bool
+
+    @property
+    def first_rows(self) -> FirstRows:
+        """What it needs of all rows; the planner leaves others out before they are sent."""
+        columns = (OrderColumn(name, not descends, nulls) for name, descends, nulls in self.order)
+        return FirstRows(tuple(columns), self.bound)
 
     def __call__(self, key: dict[str, object], window: WindowBounds, rows: pl.DataFrame) -> pl.DataFrame:
         """The first rows in their order."""
