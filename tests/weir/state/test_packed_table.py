@@ -184,3 +184,18 @@ def test_an_operator_opens_it_by_name():
     assert [type(table) for table in tables] == [PackedTable]
     with pytest.raises(StateError, match="has no state 'others'"):
         opened.packed("others")
+
+
+@pytest.mark.parametrize("overwritten", [0.0, 0.2, 0.6])
+def test_values_stay_as_they_are_where_their_array_gets_room(overwritten):
+    chance = random.Random(5)
+    table, model, held = make(MemoryBackend()), {}, []
+    for number in range(60):
+        names = [b"%d-%d" % (number, at) for at in range(40)]
+        names += [name for name in model if chance.random() < overwritten]
+        changed = {name: chance.randbytes(chance.randrange(1, 300)) for name in names}
+        write(table, names, changed, after_read=chance.random() < 0.5)
+        model |= changed
+        held.append((table.read_values(*keys_of(names)), [changed[name] for name in names]))
+    assert read(table, list(model)) == list(model.values())
+    assert all(values.to_list() == wanted for values, wanted in held)

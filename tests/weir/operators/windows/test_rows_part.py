@@ -3,7 +3,6 @@
 import random
 
 import numpy as np
-import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -55,7 +54,7 @@ def is_before(one, other, order):
     """Whether a value is before another in an order: NaN is above all numbers, null where the order says."""
     if one is None or other is None:
         return one is not other and (one is None) == order.nulls_first
-    ranks = [(value != value, 0 if value != value else value) for value in (one, other)]  # noqa: PLR0124
+    ranks = [(value != value, 0 if value != value else value) for value in (one, other)]
     return ranks[0] < ranks[1] if order.ascending else ranks[0] > ranks[1]
 
 

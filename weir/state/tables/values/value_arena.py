@@ -1,7 +1,7 @@
 """Bytes of cached values in one array, in the order in which they came; where they are is in the cells of a slot table.
 
 What was written is never changed: who took the array (a capture, a reader) finds its values there whatever comes later.
-Room is made by copying what slots still point to into another array.
+Room is made by copying what slots still point to into another array, or all, where that is most of it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from weir.state.tables.cells.slot_table import SlotTable
 START, LENGTH = 0, 1
 CELLS = 2
 _BYTES_MIN = 64 << 10
+#: With a larger share of values that slots have an array that is full is copied as it is.
+_LIVE_SHARE = 0.75
 
 
 class ValueArena:
@@ -35,11 +37,20 @@ class ValueArena:
         offsets = values.offsets()
         size_bytes = int(offsets[-1])
         if self.used_bytes + size_bytes > len(self.data):
-            self.compact(size_bytes)
+            self._make_room(size_bytes)
         offsets += self.used_bytes
         values.copy_to(self.data, offsets)
         self.used_bytes += size_bytes
         return np.stack([offsets[:-1], values.lengths], axis=1)
+
+    def _make_room(self, more_bytes: int) -> None:
+        if self.live_bytes() < _LIVE_SHARE * self.used_bytes:
+            self.compact(more_bytes)
+            return
+        # As one piece: value by value takes several times as long, and nearly all of them stay.
+        data = np.empty(2 * (self.used_bytes + more_bytes), dtype=np.uint8)
+        data[: self.used_bytes] = self.data[: self.used_bytes]
+        self.data = data
 
     def compact(self, more_bytes: int = 0) -> None:
         """Keep what slots have, in an array that has as much room again, and this much."""
