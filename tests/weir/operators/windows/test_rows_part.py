@@ -250,6 +250,43 @@ def test_sql_says_the_same_of_batches_and_of_single_rows_and_counts_late_ones_al
     assert sum(sent) < 0.3 * len(sent)
 
 
+@pytest.mark.parametrize("before", [True, False])
+def test_a_savepoint_goes_on_with_the_step_and_without_it(before, monkeypatch):
+    chance = random.Random(4)
+    rows = [
+        {"k": chance.choice("ab"), "at": at, "v": chance.randrange(9), "t": str(at)}
+        for at in range(0, 1_800, 3)
+    ]
+
+    monkeypatch.setattr(pre_aggregation, "ROWS_MIN", 2)
+    part_of = pre_aggregation._part_of
+
+    def end(has_step, savepoint=None):
+        monkeypatch.setattr(pre_aggregation, "_part_of", part_of if has_step else lambda spec: None)
+        if savepoint is None:
+            with testing.start(sql_flow()) as job:
+                job.push("rows", rows[:500])
+                return job.savepoint()
+        with testing.start(sql_flow(), from_savepoint=savepoint) as job:
+            job.push("rows", rows[500:])
+            return job.finish()["out"]
+
+    found = end(not before, end(before))
+    wanted = [
+        (*row.values(), place)
+        for start in (0, 1_000)
+        for key in "ab"
+        for place, row in enumerate(
+            sorted(
+                (row for row in rows if row["k"] == key and start <= row["at"] < start + 1_000),
+                key=lambda row: (-row["v"], row["t"]),
+            )[:2],
+            1,
+        )
+    ]
+    assert sorted(tuple(row[name] for name in (*SCHEMA, "place")) for row in found) == sorted(wanted)
+
+
 def best(key, window, rows):
     """A function that needs all rows."""
     return rows.select("v")
