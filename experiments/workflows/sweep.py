@@ -21,14 +21,13 @@ from typing_extensions import override
 import weir
 from experiments.workflows.windows import Tally
 
-#: Timers of a slice: at first, and the bounds. A scan looks at all that is not written yet of the map, however little
-#: it takes, so small slices would take as long each.
-_SLICE, _SLICE_MIN, _SLICE_MAX = 500, 200, 20_000
+#: Timers of a slice: at first, and the bounds. The least take about a ms of a processor, a tenth of it for the slice
+#: itself: smaller ones would only make the sweep longer.
+_SLICE, _SLICE_MIN, _SLICE_MAX = 1_000, 1_000, 20_000
 #: A slice is at most so many times as long as the one before.
 _GROWTH_MAX = 2.0
-#: What a slice deletes is written after it, which takes half as long again; then so many times as long as the slice
-#: took of the processor is for rows, which need the GIL on their way to this step. By the clock that would be far more
-#: where others have the processor, and rows do not come sooner for it.
+#: What a slice deletes is written after it, which takes half as long again. Then at least as long as the slice took by
+#: the clock is for rows, and so many times as long as it took of the processor: they need the GIL on their way here.
 _WRITTEN_FACTOR, _REST_FACTOR = 1.5, 2.0
 #: Slices since the last rows that are remembered.
 _SLICES_KEPT = 1_000
@@ -53,7 +52,7 @@ class SweepSettings:
     """
 
     every_ms: int = 40_000
-    slice_ms: float = 3.0
+    slice_ms: float = 2.0
     timer_delay_ms: int = 10_000
     window_ms: int = 30_000
 
@@ -109,29 +108,37 @@ class Sweep(weir.KeyedProcess):
         tally.highest("sweep_held_ms_max", max(0, math.ceil(min(held_ms, now_ms - made_ms))))
 
     @override
-    def on_timer(self, key: tuple[Any, ...], time_ms: int, context: weir.KeyContext) -> Iterator[Any]:
+    def on_timers(self, batch: pa.RecordBatch, context: weir.KeyContext) -> list[pa.RecordBatch]:
+        keys = context.keys(batch)
+        subtasks = batch["subtask"].to_numpy()[keys.first_rows].tolist()
+        return [self._take_slice(subtasks[at], context) for at in context.visit(keys)]
+
+    def _take_slice(self, subtask: int, context: weir.KeyContext) -> pa.RecordBatch:
+        """Take the first timers that are due of the current key."""
         began, now_ms = _Times.now(), context.timers.now_ms
-        tally = Tally(key[0], now_ms, self._settings.window_ms)
+        tally = Tally(subtask, now_ms, self._settings.window_ms)
         until_ms = self.until_ms.value
         if not until_ms:
             tally.add("sweeps")
             until_ms = self.until_ms.value = now_ms
         place_ms = self.place_ms.value
-        first, last = self._last.get(key[0]), (until_ms + 1, "", _NO_TASK)
+        first, last = self._last.get(subtask), (until_ms + 1, "", _NO_TASK)
         if first is None or first[0] != place_ms:
             first = (place_ms, "", _NO_TASK)
-        due = self.timers.pop_range(first, last, limit=self._count)
-        if due:
-            times_ms = [item[0] for item, _ in due]
+        due = self.timers.pop_frame(first, last, limit=self._count)
+        if len(due):
+            times_ms = due["key_0"].to_numpy()
             tally.add("timers_fired", len(due))
-            tally.add("timer_delay_ms", now_ms * len(due) - sum(times_ms))
-            tally.highest("timer_delay_ms_max", now_ms - times_ms[0])
+            tally.add("timer_delay_ms", now_ms * len(due) - int(times_ms.sum()))
+            tally.highest("timer_delay_ms_max", now_ms - int(times_ms[0]))
         took = _Times.now() - began
         if len(due) == self._count:
-            self._last[key[0]] = due[-1][0]
-            self.place_ms.value = due[-1][0][0]
+            time_ms, workflow, task, _ = due.row(-1)
+            self._last[subtask] = time_ms, workflow, task
+            self.place_ms.value = time_ms
             # Rows come between: what is due later than now is not due in this turn.
-            self._arrange(now_ms + math.ceil(took.clock_ms + _REST_FACTOR * took.processor_ms), context)
+            rest_ms = max(took.clock_ms, _REST_FACTOR * took.processor_ms)
+            self._arrange(now_ms + math.ceil(_WRITTEN_FACTOR * took.clock_ms + rest_ms), context)
         else:
             self.place_ms.value, self.until_ms.value = until_ms + 1, 0
             tally.highest("sweep_took_ms_max", now_ms + math.ceil(took.clock_ms) - until_ms)
@@ -144,7 +151,7 @@ class Sweep(weir.KeyedProcess):
         tally.add("sweep_processor_us", round(took.processor_ms * 1000))
         tally.add("sweep_queued_us", round(took.queued_ms * 1000))
         tally.highest("sweep_slice_ms_max", round(took.clock_ms))
-        yield tally.row
+        return tally.batch(now_ms, now_ms * 1000)
 
     def _arrange(self, next_ms: int, context: weir.KeyContext) -> None:
         self.next_ms.value = next_ms

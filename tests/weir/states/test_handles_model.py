@@ -128,6 +128,8 @@ class PlainMap(dict):
             del self[key]
         return gone
 
+    pop_frame = pop_range
+
     def range(self, first=None, last=None, reverse=False):
         chosen = [
             item
@@ -199,6 +201,9 @@ def perform(on, op, arg):
                 )
             case "pop names":
                 return on.names.pop_range(arg % 13 - 6, None, limit=arg % 3), len(on.names)
+            case "pop frame":
+                gone = on.names.pop_frame(None, arg % 13 - 6, limit=arg % 5)
+                return (gone.rows() if isinstance(gone, pl.DataFrame) else gone), len(on.names)
             case "clear names":
                 on.names.clear()
     except IndexError:
@@ -235,6 +240,8 @@ OPS = [
         "clear names",
         "pop names",
         "pop names",
+        "pop frame",
+        "pop frame",
     ),
 ]
 ROWS = st.lists(
@@ -272,6 +279,7 @@ class Owner:
 def small_lists_are_cleared_as_a_range(monkeypatch):
     for module in (lists, maps):
         monkeypatch.setattr(module, "CLEARED_ONE_BY_ONE_MAX", 2)
+    monkeypatch.setattr(maps, "POPPED_ONE_BY_ONE_MAX", 0)
 
 
 class Handles(RuleBasedStateMachine):

@@ -1,7 +1,11 @@
 """Ranges of maps have both ends, and prefixes are ranges."""
 
+import datetime as dt
+import itertools
 import random
+from dataclasses import dataclass
 
+import polars as pl
 import pytest
 
 import weir
@@ -58,6 +62,53 @@ def test_the_first_items_of_a_range_are_taken_away(make_store, ttl):
         assert numbers.pop_range(limit=2) == [(0, "0"), (1, "1")]
         assert [key for key, _ in numbers.pop_range(8, limit=9)] == [8, 9, 20]
         assert list(numbers.items()) == [(6, "6"), (7, "7")]
+
+
+@pytest.mark.parametrize(
+    "key", [int, pl.Int32, str, bytes, bool, dt.date, (int, str, int), (str, str), (bytes, bool)]
+)
+@pytest.mark.parametrize("ttl", [None, weir.Ttl("1h", time="processing")])
+def test_a_frame_has_what_is_taken_away(key, ttl):
+    parts = key if isinstance(key, tuple) else (key,)
+    made = {
+        int: [-(2**63), -1, 0, 2**63 - 1],
+        pl.Int32: [-5, 7],
+        str: ["", "a", "ab", "a\0b", "ä"],
+        bytes: [b"", b"a", b"a\0", b"\xff"],
+        bool: [False, True],
+        dt.date: [dt.date(1900, 1, 1), dt.date(2024, 2, 29)],
+    }
+    wanted = sorted(itertools.product(*(made[part] for part in parts)))
+    wanted = wanted if isinstance(key, tuple) else [part for (part,) in wanted]
+    step = opened(MemoryBackend(), items=weir.MapState(key, str, ttl=ttl))
+    items = step.handles["items"]
+    with step.at("k"):
+        items.update({each: repr(each) for each in wanted})
+    step.tables.flush()
+    with step.at("k"):
+        found = items.pop_frame(limit=len(wanted) - 1)
+        assert found.columns == [
+            *(["key"] if parts == (key,) else map("key_{}".format, range(len(parts)))),
+            "value",
+        ]
+        rows = found.rows()
+        assert [row[:-1] if isinstance(key, tuple) else row[0] for row in rows] == wanted[:-1]
+        assert [row[-1] for row in rows] == [repr(each) for each in wanted[:-1]]
+        assert list(items.keys()) == wanted[-1:]
+        none = items.pop_frame(limit=0)
+        assert (none.schema, len(none)) == (found.schema, 0)
+        assert items.pop_frame(limit=5).schema == found.schema
+        assert not len(items)
+
+
+def test_a_frame_needs_values_that_a_column_has():
+    @dataclass
+    class Point:
+        x: int
+
+    step = opened(MemoryBackend(), points=weir.MapState(int, Point))
+    with step.at("k"), pytest.raises(TypeError, match="use pop_range"):
+        step.handles["points"].pop_frame(limit=1)
 
 
 def test_keys_that_are_not_written_are_found_in_order_whatever_comes_and_goes():

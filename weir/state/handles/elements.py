@@ -49,6 +49,8 @@ class ElementHandle(BelowKeyHandle):
         self._metas: list[tuple[int, ...]] = []
         self._changes: list[dict[bytes, bytes | None] | None] = []
         self._changed_metas: set[int] = set()
+        #: Of the block, by key: ranges of store keys that were taken away, with the keys that had elements.
+        self._popped: dict[int, list[tuple[bytes, bytes, list[bytes]]]] = {}
 
     def _at(self) -> int:
         """The position of the current key, whose meta entry is read.
@@ -140,6 +142,7 @@ class ElementHandle(BelowKeyHandle):
     def _clear_range(self, at: int) -> None:
         """Let all entries of one key be deleted when the batch ends, however many they are."""
         self._changes[at] = None
+        self._popped.pop(at, None)
         self._cleared.add(at)
 
     @override
@@ -151,7 +154,7 @@ class ElementHandle(BelowKeyHandle):
                 self._table.clear_owner(self._prefixes[at])
             # What belongs to one key comes together: the table then looks its place up once.
             for at, changes in enumerate(self._changes):
-                if changes:
+                if changes and not self._apply_popped(at, changes):
                     deletes += [key for key, data in changes.items() if data is None]
                     puts += [(key, data) for key, data in changes.items() if data is not None]
                 if at in self._changed_metas:
@@ -164,10 +167,29 @@ class ElementHandle(BelowKeyHandle):
                 self._table.write_stored(puts, deletes)
         self.discard()
 
+    def _apply_popped(self, at: int, changes: dict[bytes, bytes | None]) -> bool:
+        """Delete the ranges that were taken away from a key, and drop from its changes what they say of that.
+
+        Returns:
+            Whether no other changes are left.
+        """
+        count = 0
+        for start, stop, keys in self._popped.get(at, ()):
+            self._table.clear_range(start, stop, keys)
+            count += len(keys)
+        if count == len(changes) and not any(changes.values()):
+            return True
+        for _, _, keys in self._popped.get(at, ()):
+            for key in keys:
+                # Some were put again, or taken away again.
+                if changes.get(key, b"") is None:
+                    del changes[key]
+        return not changes
+
     @override
     def discard(self) -> None:
         if self._prefixes is not None:
             self._ahead.end()
         self._prefixes = None
         self._metas, self._changes = [], []
-        self._changed_metas, self._cleared = set(), set()
+        self._changed_metas, self._cleared, self._popped = set(), set(), {}

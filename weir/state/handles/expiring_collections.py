@@ -118,6 +118,8 @@ class ExpiringMapHandle(ExpiringElements, MapHandle):
     """The map of the current key without what has expired."""
 
     _timed_format = struct.Struct("<Bqq")
+    # What has expired for one row stays for others.
+    _pops_ranges = False
 
     def _from_timed(self, numbers: list[int], newest: int) -> tuple[tuple[int, ...], _Bounds]:
         count, oldest = numbers

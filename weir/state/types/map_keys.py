@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
+import polars as pl
 
 from weir.errors import GraphError
 from weir.state.types.declared import BYTES, TEXT, value_type
@@ -123,6 +124,25 @@ class MapKeyType:
             for (part, width), place in zip(self._widths, self._places, strict=True)
         ]
         return list(zip(*columns, strict=True))
+
+    def decode_columns(self, found: Sequence[bytes], skipped: int) -> list[pl.Series]:
+        """The parts of the keys of these bytes, of which each begins with ``skipped`` others, as columns."""
+        # It loads compiled loops, which who only writes a job need not wait for.
+        from weir.state.types.key_columns import KeyBytes
+
+        raw = KeyBytes(found, skipped)
+        places = self._places if self._is_tuple else [slice(0, None)]
+        columns = [
+            None if place is None else raw.column(part, place, is_escaped=self._is_tuple)
+            for part, place in zip(self._types, places or [None] * len(self._types), strict=True)
+        ]
+        if all(column is not None for column in columns):
+            return cast("list[pl.Series]", columns)
+        rows = self.decode_many([key[skipped:] for key in found])
+        listed: Sequence[Sequence[Any]] = [rows]
+        if self._is_tuple:
+            listed = list(zip(*rows, strict=True)) if rows else [()] * len(self._types)
+        return [pl.Series(values, dtype=part.dtype) for part, values in zip(self._types, listed, strict=True)]
 
 
 def _places(widths: Sequence[int]) -> list[slice] | None:

@@ -238,6 +238,12 @@ class BinaryType(PlainType):
     def decode(self, data: bytes) -> Any:
         return data[1:] if data[:1] == _RAW else super().decode(data)
 
+    @override
+    def decode_many(self, found: Sequence[bytes | None]) -> Any:
+        if None in found or any(not data.startswith(_RAW) for data in found if data is not None):
+            return super().decode_many(found)
+        return pl.Series([data[1:] for data in found if data is not None], dtype=self.dtype)
+
 
 class TemporalType(PlainType):
     """Dates and times as integers."""

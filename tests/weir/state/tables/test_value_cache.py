@@ -5,6 +5,7 @@ import pytest
 from tests.weir.state.failing_backend import FailingBackend
 from weir.errors import StateError
 from weir.state.stores.memory import MemoryBackend
+from weir.state.tables.values.hidden_ranges import RANGES_MAX
 from weir.state.tables.values.value_buckets import ENTRY_OVERHEAD_BYTES, entry_bytes
 from weir.state.tables.values.value_cache import WriteBackCache
 from weir.state.tables.values.value_writes import WRITE_ENTRIES_MAX
@@ -161,13 +162,43 @@ def test_what_was_cleared_behind_the_barrier_is_in_the_capture() -> None:
     assert list(below.scan()) == [(b"00a1", b"2"), (b"00b1", b"1")]
 
 
+def test_ranges_that_follow_one_another_are_deleted_in_the_store_as_one() -> None:
+    below = FailingBackend()
+    cache = WriteBackCache(below, 1 << 20, owner_of=lambda key: key[:3])
+    keys = [b"00a%03d" % number for number in range(400)]
+    cache.put_many(keys, [b"v"] * 400)
+    cache.flush()
+    cache.clear_range(b"00a", b"00a100", keys[:100])
+    cache.put_many([b"00a399"], [b"new"])
+    capture = cache.capture()
+    assert capture is not None
+    cache.put_many([b"00a350"], [b"new"])
+    for start in range(100, 300, 50):
+        cache.clear_range(keys[start], keys[start + 50], keys[start : start + 50])
+    assert [key for key, _ in cache.scan(b"00a", b"00a305")] == keys[300:305]
+    below.full = True
+    with pytest.raises(StateError, match="no space"):
+        capture.write()
+    below.full = False
+    assert cache.get_many([b"00a099", b"00a299", b"00a300", b"00a350"]) == [None, None, b"v", b"new"]
+    # With b"00a299", which is noted as absent.
+    assert cache.stats().memory_bytes == 101 * entry_bytes(keys[0], b"v") + 3
+    cache.flush()
+    assert [key for key, _ in below.scan()] == keys[300:]
+    for number in range(300, 400, 2):
+        cache.clear_range(keys[number], keys[number] + b"\0", keys[number : number + 1])
+    assert len(cache._writes.hidden(b"00a")) == RANGES_MAX, "more are deleted one by one"
+    cache.flush()
+    assert [key for key, _ in below.scan()] == keys[301::2]
+
+
 @pytest.mark.parametrize("bytes_max", [1 << 20, 4_000])
 def test_items_of_owners_that_go_together_are_gone_whatever_is_being_written(bytes_max: int) -> None:
     chance, below, kept = random.Random(bytes_max), MemoryBackend(), {}
     cache = WriteBackCache(below, bytes_max, owner_of=lambda key: key[:3])
     under_way = None
     for _ in range(400):
-        match chance.randrange(6):
+        match chance.randrange(7):
             case 0 | 1:
                 new = {_item(chance): b"v" * chance.randrange(9) for _ in range(chance.choice((1, 30)))}
                 cache.write(list(new.items()))
@@ -183,7 +214,21 @@ def test_items_of_owners_that_go_together_are_gone_whatever_is_being_written(byt
             case 4:
                 start, stop = sorted((_item(chance, b"00a"), _item(chance, b"00a")))
                 wanted = [item for item in sorted(kept.items()) if start <= item[0] < stop]
-                assert list(cache.scan(start, stop)) == wanted
+                reverse = chance.random() < 0.3
+                assert list(cache.scan(start, stop, reverse=reverse)) == wanted[:: -1 if reverse else 1]
+                keys = [_item(chance) for _ in range(5)]
+                assert cache.get_many(keys) == [kept.get(key) for key in keys]
+            case 5:
+                owner = chance.choice((b"00a", b"00b"))
+                start, stop = sorted((_item(chance, owner), _item(chance, owner)))
+                gone = [key for key in sorted(kept) if start <= key < stop]
+                others = {start} if start < stop and chance.random() < 0.5 else set()
+                cache.clear_range(start, stop, sorted({*gone, *others}))
+                for key in gone:
+                    del kept[key]
+                if chance.random() < 0.1:
+                    cache.clear_owner(owner)
+                    kept = {key: value for key, value in kept.items() if not key.startswith(owner)}
             case _ if under_way is None:
                 under_way = cache.capture()
                 as_of = sorted(kept.items())

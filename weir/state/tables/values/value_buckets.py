@@ -8,7 +8,7 @@ what is not written yet of one map only.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import groupby, islice, repeat
 from typing import Any
 
@@ -387,6 +387,33 @@ class Buckets:
         touched = bucket.group.touched
         if touched is not None and touched.pop(key, False):
             bucket.group.touched = None
+
+    def drop_together(self, bucket: Bucket, owner: bytes, keys: Collection[bytes]) -> None:
+        """Forget those of these keys of an owner, each there once, that are cached."""
+        if bucket.known is not None:
+            self.know(bucket, None)
+        # Each item of a range comes here, mostly all of it is cached or nothing: nothing is written out for each.
+        entries = bucket.entries
+        count = len(entries)
+        values = list(map(entries.pop, keys, repeat(_ABSENT)))
+        count -= len(entries)
+        cached: Collection[bytes] = keys if count else ()
+        if 0 < count < len(keys):
+            cached = [key for key, value in zip(keys, values, strict=True) if value is not _ABSENT]
+            values = [value for value in values if value is not _ABSENT]
+        size_bytes = 0
+        if cached:
+            size_bytes = sum(map(len, cached)) + sum(map(len, filter(None, values)))
+        size_bytes += ENTRY_OVERHEAD_BYTES * count
+        bucket.size_bytes -= size_bytes
+        self.size_bytes -= size_bytes
+        self.forget_empty(bucket, owner)
+
+    def void_copy(self, owner: bytes) -> None:
+        """What a copy of the owner's group for a new owner lacks is not noted one by one."""
+        group = self.groups.get(owner[:2])
+        if group is not None:
+            group.touched = None
 
     def forget_empty(self, bucket: Bucket, owner: bytes) -> None:
         """Forget a bucket that has nothing any more."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 from weir.errors import StateError
@@ -21,6 +21,7 @@ from weir.state.api import StateBackend, prefix_end
 from weir.state.overlay import overlaid
 from weir.state.tables.capture import Capture
 from weir.state.tables.table import IsOver, never
+from weir.state.tables.values.hidden_ranges import hides, left_of
 from weir.state.tables.values.value_ahead import ReadAhead, ValuesAhead
 from weir.state.tables.values.value_buckets import Buckets, entry_bytes
 from weir.state.tables.values.value_writes import ValueWrites
@@ -84,7 +85,7 @@ class WriteBackCache(StateBackend):
         self._hits -= len(missing)
         found: dict[bytes, bytes | None] = {}
         if self._owner_of is not None and self._writes.may_hide():
-            found = {key: None for key in missing if self._writes.is_cleared(self._owner_of(key))}
+            found = {key: None for key in missing if hides(self._writes.hidden(self._owner_of(key)), key)}
             missing = [key for key in missing if key not in found]
         if self._ahead is not None:
             missing = [key for key in missing if not self._ahead.is_absent(key)]
@@ -126,6 +127,23 @@ class WriteBackCache(StateBackend):
             for owner in owners:
                 self._writes.clear(owner)
             self._deletes += len(owners)
+
+    def clear_range(self, start: bytes, stop: bytes, keys: Collection[bytes]) -> None:
+        """Delete a range of one owner; the store deletes it as a whole, too, when it is written to.
+
+        ``keys``: all of the range that have a value, and maybe others of it; each once.
+        """
+        self._begin()
+        assert self._owner_of is not None
+        with self._lock:
+            # What is known of ranges where reads are slow would have to know of this.
+            is_cleared = self._ahead is None and self._writes.clear_range(
+                self._owner_of(start), (start, stop), keys
+            )
+            if not is_cleared:
+                self._writes.delete(list(keys))
+            self._deletes += len(keys)
+        self.shrink()
 
     def values_of_owners(self, owners: Sequence[bytes], first: bytes) -> list[list[bytes]]:
         """All values of each owner, in the order of their keys; ``first``: what the first key of one ends with."""
@@ -180,18 +198,19 @@ class WriteBackCache(StateBackend):
 
     def _scan(self, start: bytes | None, stop: bytes | None, reverse: bool) -> Iterator[tuple[bytes, bytes]]:
         self._begin()
-        hides_all = False
+        shown: list[tuple[bytes | None, bytes | None]] = [(start, stop)]
         if self._owner_of is not None and self._writes.may_hide():
             if start is not None and stop is not None and self._buckets.is_of_one_owner(start, stop):
-                hides_all = self._writes.is_cleared(self._owner_of(start))
+                shown = [*left_of(start, stop, self._writes.hidden(self._owner_of(start)))]
             else:
                 self._writes.settle()
                 with self._lock:
                     self._writes.write_clears()
         with self._lock:
             overlay = sorted(self._buckets.unwritten(start, stop), reverse=reverse)
-            below = iter(()) if hides_all else self._backend.scan(start, stop, reverse=reverse)
-            return overlaid(below, overlay, reverse)
+            scans = [self._backend.scan(*part, reverse=reverse) for part in shown]
+            below = scans[0] if len(scans) == 1 else chain.from_iterable(scans[::-1] if reverse else scans)
+            return overlaid(below, overlay, reverse) if overlay else below
 
     def write_clears(self) -> None:
         """Delete in the backend what was cleared as a whole, so that its scans do not have it."""

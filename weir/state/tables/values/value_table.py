@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 
 import numpy as np
@@ -127,6 +127,13 @@ class ValueTable(StateTable):
     def clear_owners(self, owners: Sequence[bytes]) -> None:
         """:meth:`clear_owner` of each."""
         self._cache.clear_owners(owners)
+
+    def clear_range(self, start: bytes, stop: bytes, keys: Collection[bytes]) -> None:
+        """Delete a range of the keys of an owner.
+
+        ``keys``: all of the range that have a value, and maybe others of it; each once.
+        """
+        self._cache.clear_range(start, stop, keys)
 
     def flush_groups(self, groups: Iterable[int]) -> None:
         """Write the changes of these key groups; they stay cached."""

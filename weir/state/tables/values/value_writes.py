@@ -14,10 +14,11 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, groupby, islice
 
-from weir.state.api import StateBackend, prefix_end
+from weir.state.api import StateBackend
 from weir.state.layout import GROUP_OF
 from weir.state.tables.capture import Capture
 from weir.state.tables.table import IsOver
+from weir.state.tables.values.hidden_ranges import RANGES_MAX, Range, joined, merged, whole
 from weir.state.tables.values.value_buckets import Bucket, Buckets
 
 #: Bounds of one write batch to the store, so that the GIL is not held for long.
@@ -46,8 +47,8 @@ class _Captured:
 
     #: By key the bucket that it was in.
     entries: dict[bytes, Bucket]
-    #: Owners whose entries are to be deleted first.
-    cleared: dict[bytes, None]
+    #: Ranges of owners that are to be deleted first.
+    cleared: dict[bytes, list[Range]]
     #: Values of keys that have changed since.
     saved: dict[bytes, bytes | None] = field(default_factory=dict)
     #: Buckets that were set aside before this do not count.
@@ -67,8 +68,8 @@ class ValueWrites:
         self.lock = threading.Lock()
         #: Keys to be written, in the order in which they changed first. Their buckets may have been set aside.
         self._dirty: dict[bytes, Bucket] = {}
-        #: Owners whose entries in the store are to be deleted, before anything else is written.
-        self._cleared: dict[bytes, None] = {}
+        #: Of owners what is to be deleted in the store, before anything else is written: disjoint ranges in order.
+        self._cleared: dict[bytes, list[Range]] = {}
         self._captured: tuple[Capture, _Captured] | None = None
         #: Keys that :meth:`write_part` has to write, and how many of them it has.
         self._to_flush: list[bytes] | None = None
@@ -80,8 +81,9 @@ class ValueWrites:
         """The value of a key in this bucket is about to change; with the lock."""
         if self._captured is not None:
             captured = self._captured[1]
-            if captured.entries.get(key) is bucket:
-                captured.saved.setdefault(key, bucket.entries[key])
+            if captured.entries.get(key) is bucket and key not in captured.saved:
+                # What was noted as deleted may have left the cache with a range.
+                captured.saved[key] = bucket.entries.get(key)
         bucket.note_unwritten(key)
         self._dirty[key] = bucket
 
@@ -151,13 +153,49 @@ class ValueWrites:
     def clear(self, owner: bytes) -> None:
         """Forget an owner; what the store has of it is to be deleted. With the lock."""
         bucket = self._buckets.set_owner_aside(owner)
-        if bucket is None or not bucket.is_whole or bucket.is_stored or bucket.born < self._buckets.time:
+        if self._may_be_stored(bucket):
             # After others: what was written of it before is deleted with the rest.
-            self._cleared[owner] = None
+            self._cleared[owner] = [whole(owner)]
         elif len(bucket.unwritten) <= _GROUP_MIN:
             # Of many others it is found out one by one that they do not count.
             for key in bucket.unwritten:
                 self._dirty.pop(key, None)
+
+    def clear_range(self, owner: bytes, cleared: Range, keys: Collection[bytes]) -> bool:
+        """Forget a range of an owner; what the store has of it is to be deleted. With the lock.
+
+        ``keys``: all of the range that have a value, and maybe others of it; each once.
+
+        Returns:
+            False: the owner has too many ranges, and nothing was done.
+        """
+        bucket = self._buckets.find(owner)
+        if self._may_be_stored(bucket):
+            ranges = joined(self._cleared.get(owner, ()), (cleared,))
+            if len(ranges) > RANGES_MAX:
+                return False
+            self._cleared[owner] = ranges
+        self._buckets.void_copy(owner)
+        if bucket is not None:
+            if self._captured is not None:
+                self._save(self._captured[1], bucket, keys)
+            # What is noted as deleted goes with the range.
+            start, stop = cleared
+            for key in [key for key in bucket.unwritten if start <= key < stop]:
+                self.forget(bucket, key)
+            self._buckets.drop_together(bucket, owner, keys)
+        return True
+
+    def _may_be_stored(self, bucket: Bucket | None) -> bool:
+        """Return whether the store may have something of an owner, or get it by a capture."""
+        return bucket is None or not bucket.is_whole or bucket.is_stored or bucket.born < self._buckets.time
+
+    def _save(self, captured: _Captured, bucket: Bucket, keys: Collection[bytes]) -> None:
+        """Keep what a capture has to write of these keys, which are about to go."""
+        entries = bucket.entries
+        for key in captured.entries.keys() & keys:
+            if captured.entries[key] is bucket and key in entries:
+                captured.saved.setdefault(key, entries[key])
 
     def forget(self, bucket: Bucket, key: bytes) -> None:
         """A key need not be written any more; with the lock."""
@@ -169,8 +207,14 @@ class ValueWrites:
         return bool(self._cleared) or self._captured is not None
 
     def is_cleared(self, owner: bytes) -> bool:
-        """Whether the store still has entries of an owner that do not count."""
-        return owner in self._cleared or (self._captured is not None and owner in self._captured[1].cleared)
+        """Whether nothing counts that the store still has of an owner."""
+        return whole(owner) in self.hidden(owner)
+
+    def hidden(self, owner: bytes) -> list[Range]:
+        """Of an owner: where nothing counts that the store still has; in order."""
+        ranges = self._cleared.get(owner, [])
+        captured = [] if self._captured is None else self._captured[1].cleared.get(owner, [])
+        return joined(ranges, captured) if captured else ranges
 
     # --- writing down ------------------------------------------------------------------------------------------
 
@@ -218,7 +262,8 @@ class ValueWrites:
         """Delete in the store what was cleared; with the lock, before anything else is written."""
         while self._cleared:
             owner = next(iter(self._cleared))
-            self._backend.delete_range(owner, prefix_end(owner))
+            for start, stop in self._cleared[owner]:
+                self._backend.delete_range(start, stop)
             del self._cleared[owner]
 
     def _write_down(self, keys: Iterable[bytes], entries_max: int) -> tuple[int, int]:
@@ -278,8 +323,9 @@ class ValueWrites:
 
     def _write_captured(self, captured: _Captured, capture: Capture) -> None:
         """Write what was captured; called by another thread."""
-        for owner in list(captured.cleared):
-            self._backend.delete_range(owner, prefix_end(owner))
+        for owner, ranges in list(captured.cleared.items()):
+            for start, stop in ranges:
+                self._backend.delete_range(start, stop)
             with self.lock:
                 del captured.cleared[owner]
         keys = in_key_order(captured.entries)
@@ -322,8 +368,13 @@ class ValueWrites:
         is_written = capture.wait()
         self._captured = None
         if not is_written:
-            self._cleared = captured.cleared | self._cleared
-            alive = {key: bucket for key, bucket in captured.entries.items() if bucket.died is None}
+            self._cleared = merged(captured.cleared, self._cleared)
+            alive = {
+                key: bucket
+                for key, bucket in captured.entries.items()
+                # What was cleared since is not there any more.
+                if bucket.died is None and key in bucket.unwritten
+            }
             # Those that changed since are dirty in any case.
             self._dirty = alive | self._dirty
 
@@ -357,7 +408,8 @@ def _next_chunk(captured: _Captured, keys: Sequence[bytes], start: int) -> tuple
         own = list(run)
         if bucket.died is not None and bucket.died < captured.time:
             continue
-        values = list(map(bucket.entries.__getitem__, own))
+        # What was cleared since is saved.
+        values = list(map(bucket.entries.get, own))
         if saved and not saved.keys().isdisjoint(own):
             values = [saved.get(key, value) for key, value in zip(own, values, strict=True)]
         chunk += zip(own, values, strict=True)
