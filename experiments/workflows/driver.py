@@ -23,8 +23,8 @@ from experiments.workflows.senders import Sender, sender
 from weir.errors import WeirError
 
 PAYLOADS = ("compressible", "random")
-#: Records that are handed over at a time; of a paced launch at most those of so many seconds.
-_CHUNK, _CHUNK_S = 1000, 0.0025
+#: Records that are handed over at a time.
+_CHUNK = 1000
 _TOLD_EVERY_S = 1.0
 _POOL_BYTES = 8 << 20
 
@@ -44,6 +44,8 @@ class Launch:
         rate: commands per second over all drivers; 0: as fast as possible.
         drivers: threads, each with partitions of its own.
         payload: "compressible": 32 random hex digits again and again; "random": base64 of random bytes.
+        chunk_s: with a rate, at most the commands of so many seconds are handed over at a time. What a chunk costs,
+            driver, broker and sources together, goes by the chunk and not by its commands.
     """
 
     workflows: int
@@ -52,6 +54,7 @@ class Launch:
     rate: float = 0.0
     drivers: int = 1
     payload: str = "compressible"
+    chunk_s: float = 0.0025
     prefix: str = field(default_factory=lambda: secrets.token_hex(4))
 
     @property
@@ -119,7 +122,7 @@ class _Driver:
 
     def _records(self) -> Iterator[tuple[int, list[bytes]]]:
         longest = max((len(encoder) for encoder in self._partitions.values()), default=0)
-        chunk = _CHUNK if not self._rate else max(1, min(_CHUNK, int(self._rate * _CHUNK_S)))
+        chunk = _CHUNK if not self._rate else max(1, min(_CHUNK, int(self._rate * self._launch.chunk_s)))
         for kind, task in rounds(self._launch.tasks):
             for first in range(0, longest, chunk):
                 for partition, encoder in self._partitions.items():

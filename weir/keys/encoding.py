@@ -88,7 +88,7 @@ class KeyColumn:
     def from_list(cls, keys: Sequence[bytes]) -> KeyColumn:
         """Keys that are already canonical bytes, for example read from the store."""
         offsets = np.zeros(len(keys) + 1, dtype=np.int64)
-        np.cumsum(np.fromiter((len(key) for key in keys), dtype=np.int64, count=len(keys)), out=offsets[1:])
+        np.cumsum(np.fromiter(map(len, keys), dtype=np.int64, count=len(keys)), out=offsets[1:])
         return cls(np.frombuffer(b"".join(keys), dtype=np.uint8), offsets)
 
 

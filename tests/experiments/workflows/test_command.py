@@ -101,7 +101,7 @@ def test_a_size_that_is_none():
 def test_what_a_sweep_made_rows_wait_is_told_beside_the_time_before():
     def window(at, age_ms, slices=0, held_ms=0):
         counts = {"sweep_slices": slices, "sweep_row_age_ms_max": age_ms, "sweep_held_ms_max": held_ms}
-        return {"window_start_ms": at * 1000} | counts
+        return {"window_start_ms": at * 1000, "sweep_slice_ms_max": slices} | counts
 
     windows = [
         window(0, 900),
@@ -118,6 +118,8 @@ def test_what_a_sweep_made_rows_wait_is_told_beside_the_time_before():
     }
     windows[3] |= {"sweep_held_ms_max": 12}
     assert waits(windows)["sweep_row_wait_ms_max"] == 12
+    windows[3] |= {"sweep_slice_ms_max": 13}
+    assert waits(windows)["sweep_row_wait_ms_max"] == 13, "no row came when it began"
     assert waits(windows[2:])["sweep_row_wait_ms_max"] is None, "there is not as much before it"
     assert waits(windows[:3])["sweep_row_wait_ms_max"] is None, "nothing was swept"
 

@@ -7,6 +7,7 @@ import math
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
+from operator import itemgetter
 from typing import Any
 
 import orjson
@@ -33,6 +34,8 @@ _PLAIN_DTYPES = (
 VERSION = b"\x01"
 #: First byte of a value that is bytes.
 _RAW = b"\x02"
+#: That byte, and what comes after it; of objects of C, because whole ranges of maps are decoded.
+_FIRST_BYTE, _AFTER_IT = itemgetter(slice(0, 1)), itemgetter(slice(1, None))
 #: First byte of the values of a state with a TTL (``weir.state.tables.expiry``): a time follows, then the value.
 STAMPED = b"\x80"
 #: Bytes before the value then.
@@ -240,9 +243,9 @@ class BinaryType(PlainType):
 
     @override
     def decode_many(self, found: Sequence[bytes | None]) -> Any:
-        if None in found or any(not data.startswith(_RAW) for data in found if data is not None):
+        if None in found or set(map(_FIRST_BYTE, found)) - {_RAW}:
             return super().decode_many(found)
-        return pl.Series([data[1:] for data in found if data is not None], dtype=self.dtype)
+        return pl.Series(list(map(_AFTER_IT, found)), dtype=self.dtype)
 
 
 class TemporalType(PlainType):

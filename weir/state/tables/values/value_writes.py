@@ -179,9 +179,8 @@ class ValueWrites:
         if bucket is not None:
             if self._captured is not None:
                 self._save(self._captured[1], bucket, keys)
-            # What is noted as deleted goes with the range.
-            start, stop = cleared
-            for key in [key for key in bucket.unwritten if start <= key < stop]:
+            # To walk over a set takes as long as for all that it has had.
+            for key in bucket.unwritten.intersection(keys) if bucket.unwritten else ():
                 self.forget(bucket, key)
             self._buckets.drop_together(bucket, owner, keys)
         return True
