@@ -21,14 +21,14 @@ from typing_extensions import override
 import weir
 from experiments.workflows.windows import Tally
 
-#: Timers of a slice: at first, and the bounds. Each slice costs about a ms of a processor, and each timer one µs: smaller
-#: slices would make the sweep longer and hold rows up hardly less.
+#: Timers of a slice: at first, and the bounds. Each slice costs about a ms of a processor, and each timer one µs:
+#: smaller slices would make the sweep longer and hold rows up hardly less.
 _SLICE, _SLICE_MIN, _SLICE_MAX = 1_000, 1_000, 20_000
 #: A slice is at most so many times as long as the one before.
 _GROWTH_MAX = 2.0
 #: What a slice deletes is written after it, and it is told to the windows: with that it has the step so many times as
-#: long. Then at least as long as it took by the clock is for rows, and so many times as long as it took of the processor:
-#: they need the GIL on their way here.
+#: long. Then at least as long as it took by the clock is for rows, and so many times as long as it took of the
+#: processor: they need the GIL on their way here.
 _WRITTEN_FACTOR, _REST_FACTOR = 1.75, 2.0
 #: Slices since the last rows that are remembered.
 _SLICES_KEPT = 1_000

@@ -17,8 +17,8 @@ from experiments.workflows.trial import Say, Trial
 #: 800 rows are a trickle for each of two sources, which read up to 100 ms apart then.
 _RATES, _TRIED_S = (2_000, 1_000), 4.0
 #: Commands of so many seconds are sent at a time, to one partition after the other. The driver and the broker take a
-#: third of a processor with a quarter of that, which is for the job. How long slices have the step is told by them, so a
-#: row need not come at the worst moment to tell.
+#: third of a processor with a quarter of that, which is for the job. How long slices have the step is told by them, so
+#: no row need come at the worst moment to tell.
 _CHUNK_S = 0.01
 #: Of how many workflows, until so long after the sweep is due.
 _BESIDE_WORKFLOWS, _SWEEP_S = 100, 5.0
