@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from weir.plan.change_conditions import conditions_of, makers_of
+from weir.plan.computed_columns import computed_of
 from weir.plan.graph import PhysicalGraph
 from weir.plan.input_origins import origins_of
 from weir.plan.state_horizons import horizons_of
@@ -64,6 +65,7 @@ def new_manifest(
         origins=origins_of(logical),
         conditions=conditions_of(logical),
         makers=makers_of(logical),
+        computed=computed_of(logical),
         is_savepoint=is_savepoint,
         events=covered(
             events_before,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from weir.plan.change_conditions import check_conditions
+from weir.plan.computed_columns import check_computed
 from weir.plan.fingerprints import fingerprint_of
 from weir.plan.graph import Exchange, LogicalGraph
 from weir.plan.input_origins import check_origins
@@ -39,6 +40,7 @@ def fitted_to(
     manifest = with_names_of(graph, manifest)
     check_origins(graph, manifest)
     check_conditions(graph, manifest)
+    check_computed(graph, manifest)
     layouts = {
         step: fitted.layout
         for step, fitted in fitted_layouts(graph, manifest, allow_dropped=allow_dropped).items()

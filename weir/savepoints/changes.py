@@ -208,6 +208,7 @@ def _only(graph: LogicalGraph, step: str, manifest: Manifest) -> Manifest:
         layouts={name: layout for name, layout in manifest.layouts.items() if name == step},
         origins={name: inputs for name, inputs in manifest.origins.items() if name == step},
         conditions={name: inputs for name, inputs in manifest.conditions.items() if name == step},
+        computed={name: inputs for name, inputs in manifest.computed.items() if name == step},
     )
 
 

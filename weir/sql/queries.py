@@ -339,4 +339,4 @@ def solid_result(relation: Relation, name: str, node: exp.Expr) -> Stream:
                 f"column {output!r} is NULL in every row; give it a type: CAST(NULL AS BIGINT)", node
             )
     with at(node):
-        return selected(relation, name, values)
+        return selected(relation, name, values, is_result=True)

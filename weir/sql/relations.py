@@ -14,6 +14,7 @@ from sqlglot import exp
 
 from weir.dataflow.streams import Stream
 from weir.rows.changes import CHANGE_COLUMN
+from weir.specs.canonical import canonical_expression
 from weir.specs.window_kinds import Window
 from weir.specs.windows import WINDOW_BOUNDS
 from weir.spelling import did_you_mean
@@ -164,8 +165,17 @@ def polars_types(schema: pa.Schema) -> dict[str, pl.DataType]:
     return dict(pl.Schema(pl.DataFrame(schema.empty_table()).schema))
 
 
-def selected(relation: Relation, name: str, values: Sequence[tuple[str, Typed]]) -> Stream:
-    """The stream of these columns alone, by a step of this name; without a step if it has just these."""
+def selected(
+    relation: Relation, name: str, values: Sequence[tuple[str, Typed]], *, is_result: bool = False
+) -> Stream:
+    """The stream of these columns alone, by a step of this name; without a step if it has just these.
+
+    Args:
+        relation: the rows.
+        name: of the step.
+        values: names and values of the columns.
+        is_result: they are for whoever reads the query; else for a step that may keep them in its state.
+    """
     names = [output for output, _ in values]
     is_same = all(value.name == output for output, value in values)
     present = [each for each in relation.stream.schema.names if each != CHANGE_COLUMN]
@@ -176,7 +186,11 @@ def selected(relation: Relation, name: str, values: Sequence[tuple[str, Typed]])
     ]
     if relation.is_changelog:
         columns.append(CHANGE_COLUMN)
-    return relation.stream.select(name, *columns)
+    stream = relation.stream.select(name, *columns)
+    if is_result:
+        return stream
+    computed = {output: value.name or canonical_expression(value.expr) for output, value in values}
+    return stream.flow.stream_of(stream.flow.add(replace(stream.node, computed=computed)))
 
 
 @dataclass

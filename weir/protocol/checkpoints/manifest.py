@@ -29,6 +29,8 @@ Json = Any
 Origins = tuple[tuple[str, ...], ...]
 #: Of each input of a step: what the changes that come there meet (``weir.plan.change_conditions``).
 Conditions = tuple[tuple[str, ...], ...]
+#: Of each input of a step: by column what it is computed of (``weir.plan.computed_columns``).
+Computed = tuple[Mapping[str, tuple[str, ...]], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +126,8 @@ class Manifest:
     conditions: Mapping[str, Conditions] = field(default_factory=dict)
     #: The same, of what makes its rows of those of the changelog: a digest of each such step, and its name.
     makers: Mapping[str, Conditions] = field(default_factory=dict)
+    #: By keyed step of a job with texts of SQL. Older versions wrote none.
+    computed: Mapping[str, Computed] = field(default_factory=dict)
     is_savepoint: bool = False
     #: What this checkpoint covers, and what the one covered from which its deployment began.
     events: EventCounts = NO_EVENTS
@@ -271,6 +275,7 @@ def manifest_to_json(manifest: Manifest) -> Json:
         **({"origins": dict(manifest.origins)} if manifest.origins else {}),
         **({"conditions": dict(manifest.conditions)} if manifest.conditions else {}),
         **({"makers": dict(manifest.makers)} if manifest.makers else {}),
+        **({"computed": dict(manifest.computed)} if manifest.computed else {}),
         "is_savepoint": manifest.is_savepoint,
         "events": _counts_to_json(manifest.events),
         "events_before": _counts_to_json(manifest.events_before),
@@ -317,6 +322,10 @@ def manifest_from_json(value: Json) -> Manifest:
             origins=_by_input(value.get("origins", {})),
             conditions=_by_input(value.get("conditions", {})),
             makers=_by_input(value.get("makers", {})),
+            computed={
+                step: tuple({name: tuple(texts) for name, texts in each.items()} for each in inputs)
+                for step, inputs in value.get("computed", {}).items()
+            },
             is_savepoint=value["is_savepoint"],
             events=_counts_from_json(value.get("events")),
             events_before=_counts_from_json(value.get("events_before")),

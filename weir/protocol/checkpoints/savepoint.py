@@ -164,6 +164,7 @@ def renamed(
         },
         conditions={step(name): inputs for name, inputs in manifest.conditions.items()},
         makers={step(name): inputs for name, inputs in manifest.makers.items()},
+        computed={step(name): inputs for name, inputs in manifest.computed.items()},
         layouts={
             step(name): renamed_layout(step(name), layout, (aggregates or {}).get(step(name), {}))
             for name, layout in manifest.layouts.items()
