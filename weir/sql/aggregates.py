@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Decimal
 
 import polars as pl
 from sqlglot import exp
@@ -178,7 +179,7 @@ def _percentile(node: exp.Expr, inner: exp.Expr, predicate: exp.Expr | None) -> 
     if order[0].args.get("desc"):
         if name == "PERCENTILE_DISC":
             raise Unplaced("PERCENTILE_DISC by a descending order is not there; take 1 - the share", order[0])
-        share = 1 - share
+        share = float(1 - Decimal(repr(share)))
     return _of_values(Aggregate(node, name, order[0].this, predicate, share=share))
 
 

@@ -19,6 +19,7 @@ from weir.keys import hashing as weir_keys
 from weir.operators.aggregation import part_kernels as kernels
 from weir.operators.aggregation.columns import Cells, numbers, rows_that_count
 from weir.operators.aggregation.part_entries import PartEntries
+from weir.operators.aggregation.percentile_places import places_below
 from weir.operators.aggregation.quantile_buckets import QuantileBuckets
 from weir.specs.aggregate_functions import (
     AggregatePart,
@@ -206,7 +207,7 @@ class BucketsPart(Part):
         sizes = np.bincount(index, weights=cells.sum(axis=1), minlength=count).astype(np.int64)
         before = np.cumsum(sizes) - sizes
         for aggregate, cell in zip(self.aggregates, self.cells, strict=True):
-            ranks = np.floor(aggregate.parameters[0] * np.maximum(sizes - 1, 0)).astype(np.int64)
+            ranks = places_below(aggregate.parameters[0], sizes)
             flat = np.searchsorted(totals, before + ranks, side="right")
             filled = np.flatnonzero(sizes)
             flat = flat[filled]

@@ -6,12 +6,11 @@ it came. A quantile has buckets in place of values.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pyarrow as pa
 
 from weir.operators.aggregation.columns import from_words, numbers, words
+from weir.operators.aggregation.percentile_places import place_below, place_between, place_with
 from weir.operators.aggregation.quantile_buckets import QuantileBuckets
 from weir.operators.keyed.changelog_totals import EXTREMES
 from weir.specs.keyed import Aggregate
@@ -76,16 +75,14 @@ def _of_key(aggregate: Aggregate, values: np.ndarray, counts: np.ndarray) -> int
         found = values[-2 if is_nan else -1]
         return found
     stops = np.cumsum(counts)
-    share, last = aggregate.parameters[0], int(stops[-1]) - 1
+    share, count = aggregate.parameters[0], int(stops[-1])
     if aggregate.function == "percentile_cont":
-        place = share * last
-        lower = float(values[np.searchsorted(stops, math.floor(place), side="right")])
-        upper = float(values[np.searchsorted(stops, math.ceil(place), side="right")])
+        below, above, way = place_between(share, count)
+        lower = float(values[np.searchsorted(stops, below, side="right")])
+        upper = float(values[np.searchsorted(stops, above, side="right")])
         # Not beyond the two values, and infinite ones minus themselves are NaN.
-        return lower if lower == upper else lower + (upper - lower) * (place - math.floor(place))
-    if aggregate.function == "percentile_disc":
-        rank = max(math.ceil(share * (last + 1)) - 1, 0)
-    else:
-        rank = math.floor(share * last)
+        return lower if lower == upper else lower + (upper - lower) * way
+    is_disc = aggregate.function == "percentile_disc"
+    rank = place_with(share, count) if is_disc else place_below(share, count)
     found = values[np.searchsorted(stops, rank, side="right")]
     return found

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from weir.author.aggregator import WindowBounds
 from weir.errors import WeirError
+from weir.operators.aggregation.percentile_places import ratio
 from weir.rows.changes import rows_there
 from weir.rows.records import EVENT_TIME_COLUMN, UNNAMED_COLUMN
 from weir.specs.windows import WindowAggregate
@@ -146,7 +147,10 @@ def _ordered_or_summed(
     if function == "mean":
         return values.mean()
     if function == "quantile":
-        return values.filter(values.is_not_nan()).quantile(parameters[0], interpolation="lower")
+        over, under = ratio(parameters[0])
+        real = values.filter(values.is_not_nan()).sort()
+        others = real.len().cast(pl.Int128) - 1
+        return real.get((others * over // under).cast(pl.Int64), null_on_oob=True)
     if function == "largest":
         real = values.filter(values.is_not_nan()) if pa.types.is_floating(of) else values
         return real.sort(descending=True).head(int(parameters[0]))
