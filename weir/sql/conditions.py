@@ -13,7 +13,7 @@ from weir.sql.errors import Unplaced
 from weir.sql.intervals import interval_ms
 from weir.sql.relations import Scope
 from weir.sql.scalars import comparable, scalar
-from weir.sql.types import Typed
+from weir.sql.types import Typed, has_whole_ms
 
 _FLIPPED: dict[type[exp.Expr], type[exp.Expr]] = {
     exp.GTE: exp.LTE,
@@ -173,7 +173,7 @@ def _take_bounds(
         one, other = right.value(of_right), left.value(of_left)
         is_lower = kind in (exp.GTE, exp.GT)
         if one.role == other.role == "time":
-            if not _is_exact(one) or not _is_exact(other):
+            if not has_whole_ms(one) or not has_whole_ms(other):
                 # In whole ms it leaves what the condition itself still has to look at.
                 match.rest.append(node)
             elif kind in (exp.GT, exp.LT):
@@ -188,7 +188,9 @@ def _take_bounds(
             match.rest.append(node)
     _take_between(match, ends)
     if match.between is not None:
-        match.rest += [n for n, one, other in ends.values() if not (_is_exact(one) and _is_exact(other))]
+        match.rest += [
+            n for n, one, other in ends.values() if not (has_whole_ms(one) and has_whole_ms(other))
+        ]
 
 
 def _take_between(match: Match, ends: dict[str, tuple[exp.Expr, Typed, Typed]]) -> None:
@@ -203,8 +205,3 @@ def _take_between(match: Match, ends: dict[str, tuple[exp.Expr, Typed, Typed]]) 
             match.between, match.upper_ms = (1, Typed(pl.lit(0), pl.Int64(), role="time"), one), None
             return
     match.rest += [node for node, _, _ in ends.values()]
-
-
-def _is_exact(value: Typed) -> bool:
-    """Whether a time has no more digits than event times."""
-    return value.dtype.is_integer() or getattr(value.dtype, "time_unit", "") == "ms"

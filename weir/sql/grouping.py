@@ -121,6 +121,11 @@ class _Aggregation:
     context: Context
     node: exp.Expr
 
+    @property
+    def _all(self) -> str:
+        """The key of all rows, where a query has no groups; a column of the rows may be called so."""
+        return _free(_ALL, self.relation.stream.schema.names)
+
     def over_windows(self) -> tuple[Relation, Scope]:
         """A row for each group and window."""
         windowed = self.relation.windowed
@@ -165,12 +170,12 @@ class _Aggregation:
         extreme = self._extreme()
         if extreme is not None:
             return extreme
-        extra = [] if self.groups else [(_ALL, computed(pl.lit(0, pl.Int64), pl.Int64()))]
+        extra = [] if self.groups else [(self._all, computed(pl.lit(0, pl.Int64), pl.Int64()))]
         if not self.relation.is_changelog:
             extra.append((CHANGE_COLUMN, computed(pl.lit(_INSERT), pl.String())))
         stream, calls = self._input(extra)
         name = self.context.steps.step("group")
-        keys = [each.name for each in self.groups] or [_ALL]
+        keys = [each.name for each in self.groups] or [self._all]
         with at(self.node):
             made = stream.key_by(*keys).aggregate(name, **(calls or _counted()))
         return self._told(made, [], None)
@@ -192,7 +197,7 @@ class _Aggregation:
             value = as_type(value, pl.Int64())
         output = self._output(each, {})
         wanted = {group.name: group.value for group in self.groups}
-        wanted |= {} if self.groups else {_ALL: computed(pl.lit(0, pl.Int64), pl.Int64())}
+        wanted |= {} if self.groups else {self._all: computed(pl.lit(0, pl.Int64), pl.Int64())}
         listed = [*wanted.items(), (output, value.without_role())]
         stream = selected(self.relation, self.context.steps.step("input"), listed)
         with at(each.node):
@@ -253,7 +258,7 @@ class _Aggregation:
         if isinstance(aggregate.argument, exp.Column):
             value = self.scope.value(aggregate.argument)
         wanted = self.aliases.get(text) or named(aggregate, value)
-        taken = {*calls, *(each.name for each in self.groups), *WINDOW_BOUNDS, *_KEY_BOUNDS, _ALL}
+        taken = {*calls, *(each.name for each in self.groups), *WINDOW_BOUNDS, *_KEY_BOUNDS, self._all}
         return _free(wanted, taken)
 
     def _told(self, made: Stream, added: list[Column], windowed: Windowed | None) -> tuple[Relation, Scope]:
@@ -270,7 +275,7 @@ class _Aggregation:
         outputs = [
             name
             for name in made.schema.names
-            if name not in {*WINDOW_BOUNDS, CHANGE_COLUMN, _ALL, *(each.name for each in self.groups)}
+            if name not in {*WINDOW_BOUNDS, CHANGE_COLUMN, self._all, *(each.name for each in self.groups)}
         ]
         for aggregate, output in zip(self.aggregates, outputs, strict=False):
             known[aggregate.node.sql()] = column(output, types[output])

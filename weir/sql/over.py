@@ -17,7 +17,7 @@ from weir.sql.errors import Unplaced, at, name_of
 from weir.sql.intervals import interval_ms
 from weir.sql.relations import Relation, Scope, polars_types, solid
 from weir.sql.scalars import condition, scalar
-from weir.sql.types import Typed, as_type, column, common_type, computed, constant
+from weir.sql.types import Typed, as_type, column, common_type, computed, constant, has_whole_ms
 
 _FUNCTIONS: dict[type[exp.Expr], OverFunction] = {
     exp.Lag: "lag",
@@ -128,7 +128,7 @@ def _over(
     listed, made = list[OverColumn](), dict[str, Typed]()
     taken = {*relation.stream.schema.names, *(name for name, _ in extra)}
     taken |= {each.name for each in relation.columns}
-    finer = isinstance(time.dtype, pl.Datetime) and time.dtype.time_unit != "ms"
+    finer = not has_whole_ms(time)
     for window in windows:
         for each, value in _columns(window, scope, time, taken, has_more=len(order) > finer):
             listed.append(each)
@@ -160,7 +160,7 @@ def _order_of(node: exp.Window, scope: Scope) -> tuple[Typed, tuple[OrderColumn,
             listed[0] if listed else node,
         )
     columns, values = list[OrderColumn](), list[Typed]()
-    if isinstance(first.dtype, pl.Datetime) and first.dtype.time_unit != "ms":
+    if not has_whole_ms(first):
         # Event times are whole milliseconds.
         columns.append(OrderColumn(first.name or "_time", ascending=True))
         values.append(first.without_role())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 import polars as pl
@@ -236,15 +236,27 @@ def _filtered(
     select: exp.Select,
     context: Context,
     known: Mapping[str, Typed] | None = None,
+    told: Collection[str] = (),
 ) -> Relation:
-    """The rows that meet all conditions; bounds of places come first. ``known``: values by their text."""
+    """The rows that meet all conditions; bounds of places come first.
+
+    Args:
+        relation: the rows.
+        nodes: the conditions.
+        select: the query.
+        context: of the query.
+        known: values by their text.
+        told: columns that the query tells in any case.
+    """
     rest = []
     for node in nodes:
         bound = rank_bound(node, scope_of(relation))
         if bound is None:
             rest.append(node)
             continue
-        relation = ranked(relation, *bound, context, is_read=_reads(select, bound[0].name, node))
+        name = bound[0].name
+        is_read = name in told or _reads(select, name, node)
+        relation = ranked(relation, *bound, context, is_read=is_read)
     if rest:
         scope = replace(scope_of(relation), known=dict(known or {}))
         whole = rest[0] if len(rest) == 1 else exp.and_(*rest, copy=False, wrap=True)
@@ -267,7 +279,12 @@ def _qualified(made: Relation, node: exp.Select, scope: Scope, context: Context)
     # A text may be compiled twice: its tree stays as it is.
     tree = node.args["qualify"].this.copy()
     columns = list(made.columns)
+    selected = {each.this.sql(): each.alias for each in node.expressions if isinstance(each, exp.Alias)}
     for number, window in enumerate(list(tree.find_all(exp.Window)), start=1):
+        if window.sql() in selected and window is not tree:
+            # What SELECT has calculated already.
+            window.replace(exp.column(selected[window.sql()], quoted=True))
+            continue
         name = f"_place_{number}"
         known = scope.known_value(window)
         columns.append(Column(name, known, "", None if known is not None else rank_of(window, scope)))
@@ -280,7 +297,7 @@ def _qualified(made: Relation, node: exp.Select, scope: Scope, context: Context)
     others = {(found.name, found.source): found for found in map(scope.find, named)}
     columns += others.values()
     names = {each.name for each in made.columns}
-    found = _filtered(replace(made, columns=tuple(columns)), conjuncts(tree), node, context)
+    found = _filtered(replace(made, columns=tuple(columns)), conjuncts(tree), node, context, told=names)
     kept = (each for each in found.columns if each.name in names and (each.name, each.source) not in others)
     return replace(found, columns=tuple(kept))
 

@@ -17,7 +17,7 @@ from weir.sql.errors import Unplaced, at, name_of
 from weir.sql.relations import Column, Rank, Relation, Scope, solid, without_places
 from weir.sql.scalars import scalar
 from weir.sql.syntax import meant
-from weir.sql.types import Typed, column, constant
+from weir.sql.types import Typed, column, constant, has_whole_ms
 
 _ALL = "_all"
 _KEY_BOUNDS = ("of_window_start", "of_window_end")
@@ -117,14 +117,13 @@ def ranked(relation: Relation, place: Column, bound: int, context: Context, *, i
         made = _in_windows(others, rank, bound, place.name, context, is_read=is_read)
     else:
         made = _running(others, rank, bound, place.name, context, is_read=is_read)
-    if bound == 1:
-        return replace(
-            made, columns=(*made.columns, replace(place, value=constant(1, pl.Int64()), rank=None))
-        )
-    if is_read:
-        value = column(place.name, pl.Int64())
-        return replace(made, columns=(*made.columns, replace(place, value=value, rank=None)))
-    return made
+    if bound > 1 and not is_read:
+        return made
+    value = constant(1, pl.Int64()) if bound == 1 else column(place.name, pl.Int64())
+    columns = list(made.columns)
+    number = next(number for number, each in enumerate(relation.columns) if each is place)
+    columns.insert(number, replace(place, value=value, rank=None))
+    return replace(made, columns=tuple(columns))
 
 
 def _in_windows(
@@ -255,7 +254,13 @@ def _running(
                 nulls_first=[each for *_, each in order],
                 rank=place,
             )
-        elif bound == 1 and descends and value.role == "time" and not relation.is_changelog:
+        elif (
+            bound == 1
+            and descends
+            and value.role == "time"
+            and has_whole_ms(value)
+            and not relation.is_changelog
+        ):
             stream = keyed.deduplicate(step, keep="last")
         else:
             stream = keyed.top(step, by=to, rows=bound, ascending=not descends, rank=place)

@@ -12,6 +12,7 @@ from weir.sql import casts
 from weir.sql.errors import Unplaced, name_of
 from weir.sql.functions import call
 from weir.sql.intervals import shifted
+from weir.sql.numbers import remainder
 from weir.sql.patterns import like
 from weir.sql.relations import Scope
 from weir.sql.syntax import meant
@@ -270,9 +271,7 @@ def _arithmetic(node: exp.Expr, scope: Scope) -> Typed:
     # Division by zero is NULL for all types, as in Spark SQL and DuckDB; a job cannot stop for one row.
     divisor = right if other.literal is not None and other.literal[0] else pl.when(right != 0).then(right)
     if isinstance(node, exp.Mod):
-        quotient = left / divisor
-        whole = pl.when(quotient < 0).then(quotient.ceil()).otherwise(quotient.floor())
-        return computed(left - whole * divisor, pl.Float64())
+        return computed(remainder(left, divisor), pl.Float64())
     return computed(left / divisor, pl.Float64())
 
 

@@ -17,6 +17,7 @@ from weir.sql.lookups import looked_up
 from weir.sql.relations import Column, Relation, Scope
 from weir.sql.scalars import comparable, condition, scalar
 from weir.sql.text import WINDOW_FUNCTIONS
+from weir.sql.types import has_whole_ms
 from weir.sql.windows import windowed_relation
 
 
@@ -139,8 +140,12 @@ def _joined(
             (conditions if here and not each.find(exp.Query) else later).append(each)
     else:
         for each in where:
+            # Of a name that is on both sides nobody knows which is meant: that is told later.
             is_early = (
-                how in ("left", "semi", "anti") and _is_within(each, scope) and not each.find(exp.Query)
+                how in ("left", "semi", "anti")
+                and _is_within(each, scope)
+                and not (how == "left" and _is_on_both(each, other, node))
+                and not each.find(exp.Query)
             )
             if is_early and not any(each_column.rank for each_column in left.columns):
                 left = left.filtered(context.steps.step("filter"), condition(each, scope, "WHERE"))
@@ -152,7 +157,7 @@ def _joined(
             raise Unplaced(
                 f"a {how} join FOR SYSTEM_TIME AS OF is not there; there are JOIN and LEFT JOIN", node
             )
-        _check_version(version, scope)
+        _check_version(version, scope, other)
         if match.rest or match.lower_ms is not None or match.upper_ms is not None:
             raise Unplaced("a join FOR SYSTEM_TIME AS OF takes equalities only", node)
     left, right = _one_sided(left, right, match, how, context)
@@ -217,11 +222,25 @@ def _is_within(node: exp.Expr, scope: Scope) -> bool:
     return all(scope.has(each) for each in node.find_all(exp.Column))
 
 
-def _check_version(version: exp.Expr, scope: Scope) -> None:
+def _is_on_both(node: exp.Expr, right: Scope, join: exp.Join) -> bool:
+    """Whether a condition on the left side has names alone that are on the right one, too; USING makes one of both."""
+    using = {each.name.lower() for each in join.args.get("using") or ()}
+    names = [each for each in node.find_all(exp.Column) if not each.table and each.name.lower() not in using]
+    return any(right.has(each) for each in names)
+
+
+def _check_version(version: exp.Expr, scope: Scope, versions: Scope) -> None:
     node = version.expression
     value = scope.value(node) if isinstance(node, exp.Column) else None
     if value is None or value.role != "time":
         raise Unplaced("FOR SYSTEM_TIME AS OF takes the event time of the left side, such as o.at", node)
+    times = [each.value for each in versions.columns if each.value is not None and each.value.role == "time"]
+    if not all(has_whole_ms(each) for each in (value, *times)):
+        raise Unplaced(
+            "FOR SYSTEM_TIME AS OF goes by event times in whole ms, and a time with more digits may come before the "
+            "version; declare the times of both sides as TIMESTAMP(3) or BIGINT",
+            node,
+        )
 
 
 def _existing(relation: Relation, node: exp.Expr, context: Context) -> Relation | None:

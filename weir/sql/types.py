@@ -206,3 +206,8 @@ def as_type(value: Typed, dtype: pl.DataType) -> Typed:
     if value.is_null:
         return Typed(pl.lit(None, dtype), dtype, literal=(None,))
     return Typed(value.expr.cast(dtype), dtype, literal=value.literal)
+
+
+def has_whole_ms(time: Typed) -> bool:
+    """Whether a time has no more digits than event times, which are of whole ms."""
+    return time.dtype.is_integer() or getattr(time.dtype, "time_unit", "") == "ms"

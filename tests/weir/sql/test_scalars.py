@@ -39,6 +39,13 @@ ROWS = pl.DataFrame(
 _SCOPE = Scope([Column(name, column(name, dtype)) for name, dtype in ROWS.schema.items()])
 
 AS_IN_DUCKDB = """
+d % 2
+d % 0.1e0
+(d * 0.2e0) % 0.1e0
+(d * 1e19) % 3
+5.5e0 % NULLIF(d, 0)
+big % 0.7e0
+d % NULL
 POSITION('c' IN s)
 POSITION(p IN s)
 POSITION('' IN s)

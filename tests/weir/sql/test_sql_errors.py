@@ -54,6 +54,16 @@ WRONG = [
         1,
         "a right join FOR SYSTEM_TIME AS OF is not there; there are JOIN and LEFT JOIN",
     ),
+    (
+        "SELECT t.id FROM t JOIN t FOR SYSTEM_TIME AS OF t.at AS s ON t.id = s.id",
+        49,
+        "goes by event times in whole ms, and a time with more digits may come before the version; declare",
+    ),
+    (
+        "SELECT t.id FROM t LEFT JOIN t AS s ON t.id = s.id WHERE a > 1",
+        58,
+        "column 'a' may be t.a, s.a; say which",
+    ),
     # Each of these was passed over without a word.
     ("(SELECT id FROM t) LIMIT 3", 26, "LIMIT is not there"),
     ("SELECT k FROM (SELECT k, id FROM t) AS s(id, k)", 40, "names of columns after 's' are not there"),

@@ -1,5 +1,6 @@
 """Texts as jobs: names of steps, state that goes on, streams of Python, connectors."""
 
+import datetime as dt
 import json
 from pathlib import Path
 
@@ -136,3 +137,26 @@ def test_files_of_every_kind(tmp_path: Path):
         or told["n"].sum() == 10
     )
     assert pl.read_delta(str(tmp_path / "d")).height == 10
+
+
+def _told(text: str, rows: list[dict[str, object]], columns: str) -> list[tuple[object, ...]]:
+    """What a query over ``t`` leaves, of rows of a source with these columns."""
+    source = f"CREATE SOURCE t ({columns}) WITH (connector = 'json', path = 'in');\n"
+    flow = build_program("x.sql", f"{source}CREATE SINK o WITH (connector = 'collect') AS {text};", "x")
+    found = testing.run(flow, {"t": rows})["o"].to_polars()
+    return (testing.folded(found) if "_change" in found.columns else found).rows()
+
+
+def test_a_column_may_have_the_name_of_the_key_of_all_rows():
+    rows = [{"_all": 1, "b": 5}, {"_all": 2, "b": 3}]
+    text = "SELECT MAX(_all) AS high, MIN(b) AS low, COUNT(*) AS n FROM t"
+    assert _told(text, rows, "_all BIGINT, b BIGINT") == [(2, 3, 2)]
+    assert _told("SELECT MAX(_all) AS high FROM t", rows, "_all BIGINT, b BIGINT") == [(2,)]
+
+
+def test_the_last_row_by_a_time_with_more_digits_than_event_times_have():
+    start = dt.datetime(2024, 1, 1)
+    rows = [{"id": n, "at": start + dt.timedelta(microseconds=us)} for n, us in enumerate((400, 500, 100))]
+    columns = "id BIGINT, at TIMESTAMP(6), WATERMARK FOR at AS at - INTERVAL '1' SECOND"
+    text = "SELECT id FROM (SELECT id, ROW_NUMBER() OVER (ORDER BY at DESC) AS r FROM t) WHERE r = 1"
+    assert _told(text, rows, columns) == [(1,)]
