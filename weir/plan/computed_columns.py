@@ -57,7 +57,7 @@ def check_computed(graph: LogicalGraph, manifest: Manifest) -> None:
                 if before[column] != after[column]:
                     then, wanted = (" and ".join(each) for each in (before[column], after[column]))
                     raise CheckpointError(
-                        f"step {step!r}: column {column!r} was {then} in the checkpoint, and is {wanted} in the job: the "
-                        "state would have values of both; write the expression as it was, or give the step, which is "
-                        "named after its statement, another name if it may begin empty"
+                        f"step {step!r}: column {column!r} was {then} in the checkpoint, and is {wanted} in the job: "
+                        "the state would have values of both; write the expression as it was, or give the step, which "
+                        "is named after its statement, another name if it may begin empty"
                     )

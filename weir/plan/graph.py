@@ -83,8 +83,8 @@ class Node:
     sorts_times: bool = False
     #: Columns of its output that count as read, whoever reads it: what steps before it keep must not hang on that.
     kept_columns: frozenset[str] = frozenset()
-    #: What each of its columns is computed of, of a step that a text has made for what comes behind it: there one text says
-    #: both (``weir.plan.computed_columns``).
+    #: Of a step that a text of SQL has made for the one behind it: what each of its columns is computed of
+    #: (``weir.plan.computed_columns``).
     computed: Mapping[str, str] = field(default_factory=dict)
 
     def schema_of(self, output: str) -> pa.Schema:

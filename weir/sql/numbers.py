@@ -9,9 +9,9 @@ import polars as pl
 
 
 def remainder(dividend: pl.Expr, divisor: pl.Expr) -> pl.Expr:
-    """What is left of a float when another one is taken away as often as it is there; with the sign of the dividend.
+    """What is left of a float when another one is taken away as often as it is there; exact, with the dividend's sign.
 
-    It is exact. Polars computes it from a rounded quotient, so that of 0.3 and 0.1 there would be less than nothing left.
+    Polars computes it from a rounded quotient: of 0.3 and 0.1 there would be less than nothing left.
     """
     made = pl.map_batches([dividend, divisor], _remainders, return_dtype=pl.Float64, is_elementwise=True)
     return pl.when(dividend.is_not_null() & divisor.is_not_null()).then(made)
