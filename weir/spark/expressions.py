@@ -143,7 +143,8 @@ class _Translator:
             text = f"{self.cast(left, result)} {_ARITHMETIC[operator]} {self.cast(right, result)}"
             return f"CAST(({text}) AS {name})"
         divisor = _whole(right)
-        if operator == "TrueDivide" and result == pl.Float64 and divisor:
+        if operator == "TrueDivide" and result == pl.Float64 and divisor and abs(divisor).bit_count() == 1:
+            # Polars multiplies by the reciprocal, which has another last digit where it is rounded.
             return f"({self.cast(left, result)} / CAST({divisor} AS DOUBLE))"
         if result.is_integer() and divisor is not None and divisor > 0:
             number, by = self.cast(left, result), f"CAST({divisor} AS {name})"

@@ -22,3 +22,13 @@ def _remainders(values: Sequence[pl.Series]) -> pl.Series:
     with np.errstate(invalid="ignore"):
         # Of an infinite number nothing is known.
         return pl.Series(one.name, np.fmod(one.to_numpy(), other.to_numpy()))
+
+
+def quotient(dividend: pl.Expr, divisor: pl.Expr) -> pl.Expr:
+    """A float divided by another one.
+
+    By a constant Polars multiplies with its reciprocal: 7.0 / 5 would be 1.4000000000000001. So it gets a column.
+    """
+    if divisor.meta.root_names() or not dividend.meta.root_names():
+        return dividend / divisor
+    return dividend / (dividend.is_null().cast(pl.Float64) + divisor)

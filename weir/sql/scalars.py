@@ -12,7 +12,7 @@ from weir.sql import casts
 from weir.sql.errors import Unplaced, name_of
 from weir.sql.functions import call
 from weir.sql.intervals import shifted
-from weir.sql.numbers import remainder
+from weir.sql.numbers import quotient, remainder
 from weir.sql.patterns import like
 from weir.sql.relations import Scope
 from weir.sql.syntax import meant
@@ -272,7 +272,7 @@ def _arithmetic(node: exp.Expr, scope: Scope) -> Typed:
     divisor = right if other.literal is not None and other.literal[0] else pl.when(right != 0).then(right)
     if isinstance(node, exp.Mod):
         return computed(remainder(left, divisor), pl.Float64())
-    return computed(left / divisor, pl.Float64())
+    return computed(quotient(left, divisor), pl.Float64())
 
 
 def _negated(node: exp.Neg, scope: Scope) -> Typed:

@@ -63,7 +63,7 @@ TABLE = {
     "floats": X * Y + 1.5,
     "float_and_whole": X + A,
     "divided": A / 4,
-    "divided_float": X / 3,
+    "divided_float": X / 1024,
     "divided_negative": A / -4,
     "rest": A % 3,
     "rest_of_32_bits": SMALL % 7,
@@ -112,6 +112,7 @@ TABLE = {
 #: Those that stay in Polars, because Spark has another meaning of them for some values, or none.
 IN_POLARS = {
     "divided_by_a_column": A / B,
+    "divided_by_a_reciprocal_that_is_rounded": X / 3,
     "rest_of_a_column": A % B,
     "rest_of_a_negative": A % -3,
     "floor_of_floats": X // 2,

@@ -39,7 +39,13 @@ ROWS = pl.DataFrame(
 _SCOPE = Scope([Column(name, column(name, dtype)) for name, dtype in ROWS.schema.items()])
 
 AS_IN_DUCKDB = """
+d / 5
+d / 0.3e0
+n / 10.0e0
+7.0e0 / NULLIF(d, 0)
+7.0e0 / 5
 d % 2
+(d / 5) % 0.1e0
 d % 0.1e0
 (d * 0.2e0) % 0.1e0
 (d * 1e19) % 3
