@@ -68,7 +68,7 @@ _TABLES: _Connectors = {
     **{name: _file_table(name) for name in get_args(TableFormat)},
     "cassandra": CassandraTable,
 }
-#: Settings that Python knows under another name, by connector.
+#: Settings of sources that Python knows under another name, by connector.
 _NAMES: Mapping[tuple[str, str], str] = {("kafka", "topic"): "topics", ("kafka", "format"): "value"}
 #: Settings that are lists, with commas between their values.
 _LISTS = frozenset({"columns", "contact_points", "null_values", "partition_by", "topics"})
@@ -208,7 +208,7 @@ def _made(
     known = [each for each in parameters if each not in _NOT_GIVEN]
     for option in options:
         name = option.name.replace("-", "_").replace(".", "_")
-        if name not in parameters or (connector, name) in _NAMES:
+        if statement.kind == "SOURCE":
             name = _NAMES.get((connector, name), name)
         if name not in known:
             if option.name == "format" and option.value == "json":

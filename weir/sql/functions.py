@@ -40,6 +40,7 @@ _ABSENT = {
 }
 #: Functions that are read elsewhere, and may have been meant.
 _OTHERS = (
+    "EXISTS",
     *("COUNT", "SUM", "AVG", "MIN", "MAX", "APPROX_QUANTILE", "MEDIAN", "LAG", "ROW_NUMBER", "RANK"),
     *(
         "COALESCE",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from copy import copy
 from dataclasses import dataclass, field, replace
 
@@ -320,12 +320,19 @@ def times_of(flow: Dataflow, stream: Stream) -> list[str]:
         spec = node.spec
         if isinstance(spec, SourceSpec):
             time = spec.event_time_column
+            if spec.event_time_expression is not None:
+                return _columns_of(spec.event_time_expression, names)
             return [time] if time is not None and time in names else []
         if isinstance(spec, AssignEventTimeSpec):
-            found = [name for name in names if spec.event_time.meta.eq(pl.col(name))]
-            return found
+            return _columns_of(spec.event_time, names)
         if len(node.inputs) != 1 or not spec.is_by_row:
             return []
         before: Node = flow.node_of(node.inputs[0].producer)
         names -= set(spec.written_columns(node.name, before.schema))
         node = before
+
+
+def _columns_of(time: pl.Expr, names: Iterable[str]) -> list[str]:
+    """The columns that an event time is: whole ms, or a timestamp, as of which it is ``dt.epoch("ms")``."""
+    forms = {name: (pl.col(name), pl.col(name).dt.epoch("ms")) for name in names}
+    return [name for name, listed in forms.items() if any(time.meta.eq(form) for form in listed)]

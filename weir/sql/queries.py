@@ -93,10 +93,10 @@ def _select(node: exp.Select, context: Context) -> Relation:
         context,
     )
     items = list(_items(node, scope))
-    having = node.args.get("having")
+    having = _having(node, items, scope)
     groups = _groups(node, items, scope)
     roots = [value for _, value in items if isinstance(value, exp.Expr)]
-    aggregates = aggregates_in([*roots, *([having.this] if having is not None else [])])
+    aggregates = aggregates_in([*roots, *([having] if having is not None else [])])
     is_distinct = node.args.get("distinct") is not None
     if node.args.get("distinct") is not None and node.args["distinct"].args.get("on"):
         raise Unplaced(
@@ -115,11 +115,11 @@ def _select(node: exp.Select, context: Context) -> Relation:
         aliases = {value.sql(): name for name, value in items if isinstance(value, exp.Expr)}
         relation, scope = grouped(relation, scope, groups, aggregates, aliases, context, _place(node))
         if having is not None:
-            relation = relation.filtered(
-                context.steps.step("having"), condition(having.this, scope, "HAVING")
-            )
+            relation = relation.filtered(context.steps.step("having"), condition(having, scope, "HAVING"))
     elif having is not None:
-        raise Unplaced("HAVING needs GROUP BY or an aggregate; without groups write WHERE", having)
+        raise Unplaced(
+            "HAVING needs GROUP BY or an aggregate; without groups write WHERE", node.args["having"]
+        )
     elif context.emit is not None:
         raise Unplaced("EMIT is of results of GROUP BY; leave it out here", node)
     columns = tuple(Column(name, *_told(value, scope)) for name, value in items)
@@ -228,6 +228,22 @@ def _groups(node: exp.Select, items: list[tuple[str, exp.Expr | Column]], scope:
             value = exp.column(value.name, table=value.source or None)
         found.append(each if value is None else value)
     return found
+
+
+def _having(node: exp.Select, items: list[tuple[str, exp.Expr | Column]], scope: Scope) -> exp.Expr | None:
+    """The condition of HAVING, where names of SELECT that are no columns stand for its values; None: there is none."""
+    if node.args.get("having") is None:
+        return None
+    values = {name.lower(): value for name, value in items if isinstance(value, exp.Expr)}
+
+    def value_of(part: exp.Expr) -> exp.Expr:
+        if not isinstance(part, exp.Column) or part.table or scope.has(part):
+            return part
+        value = values.get(part.name.lower())
+        return part if value is None else exp.Paren(this=value.copy())
+
+    made: exp.Expr = node.args["having"].this.transform(value_of)
+    return made
 
 
 def _filtered(

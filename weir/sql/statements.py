@@ -221,6 +221,9 @@ def _refuse(tokens: Sequence[Token]) -> Statement:
         raise Unplaced(
             "a query alone writes nothing; begin with CREATE SINK name WITH (...) AS", tokens[0].start
         )
+    near = meant(tokens[0].text, ("SELECT", "WITH", "EXPLAIN"))
+    if near:
+        raise Unplaced(f"there is no statement {found}{near}", tokens[0].start)
     if tokens[0].text.upper() == "EXPLAIN":
         raise Unplaced(
             "EXPLAIN is of the prompt (weir sql); weir plan FILE shows what a file becomes", tokens[0].start
@@ -289,6 +292,8 @@ def _column(part: list[Token], text: str) -> ColumnDefinition:
         is_nullable, rest = False, rest[:-2]
     elif words[-1:] == ["NULL"]:
         rest = rest[:-1]
+    if words[:1] == ["FOR"] and (near := meant(name, ("WATERMARK",))):
+        raise Unplaced(f"{name} FOR is no column{near}", start)
     for word in ("PRIMARY KEY", "PRIMARY", "REFERENCES", "DEFAULT", "AS", "METADATA", "UNIQUE", "CHECK"):
         if word in words:
             raise Unplaced(

@@ -64,6 +64,7 @@ WRONG = [
         58,
         "column 'a' may be t.a, s.a; say which",
     ),
+    ("SELECT id FROM t WHERE EXIST (SELECT 1 FROM t AS s WHERE s.id = t.id)", 24, "did you mean 'EXISTS'?"),
     # Each of these was passed over without a word.
     ("(SELECT id FROM t) LIMIT 3", 26, "LIMIT is not there"),
     ("SELECT k FROM (SELECT k, id FROM t) AS s(id, k)", 40, "names of columns after 's' are not there"),
@@ -301,6 +302,11 @@ WRONG_STATEMENTS = [
     (
         "CREATE SOURCE t (id BIGINT) WITH (connector = 'jsn')",
         "1:35: there is no connector 'jsn' of a source; did you",
+    ),
+    ("SELEC id FROM t", "1:1: there is no statement SELEC id; did you mean 'SELECT'?"),
+    (
+        "CREATE SOURCE t (at BIGINT, WATERMRK FOR at AS at) WITH (connector = 'json', path = 'x')",
+        "1:29: WATERMRK FOR is no column; did you mean 'WATERMARK'?",
     ),
     ("CREATE TABLE t (id BIGINT) WITH (connector = 'kafka')", "there is no connector 'kafka' of a table"),
     (

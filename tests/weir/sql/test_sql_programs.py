@@ -160,3 +160,33 @@ def test_the_last_row_by_a_time_with_more_digits_than_event_times_have():
     columns = "id BIGINT, at TIMESTAMP(6), WATERMARK FOR at AS at - INTERVAL '1' SECOND"
     text = "SELECT id FROM (SELECT id, ROW_NUMBER() OVER (ORDER BY at DESC) AS r FROM t) WHERE r = 1"
     assert _told(text, rows, columns) == [(1,)]
+
+
+def test_topics_are_written_with_the_settings_that_the_page_says():
+    flow = weir.Dataflow("kafka")
+    with_format = "topic = 'sums', bootstrap = 'localhost:9092', key = 'k', format = 'json'"
+    for settings in (with_format, with_format.removesuffix(", format = 'json'")):
+        text = (
+            f"{_SOURCE}{_VIEW}CREATE SINK o WITH (connector = 'kafka', {settings}) AS SELECT k, s FROM sums;"
+        )
+        flow = build_program("x.sql", text, "x")
+        spec = flow.node_of("o").spec
+        assert (spec.topic, spec.key, spec.value) == ("sums", "k", None)
+
+
+@pytest.mark.parametrize("time", [pl.col("at").dt.epoch("ms"), "ms"], ids=["expression", "column"])
+@pytest.mark.parametrize("is_assigned", [False, True])
+def test_a_timestamp_is_the_event_time_of_a_stream_of_python(time, is_assigned):
+    schema = {"k": str, "at": pl.Datetime("ms"), "ms": int}
+    flow = weir.Dataflow("shop")
+    rows = flow.source("rows", weir.JsonLines("in", schema=schema), event_time=None if is_assigned else time)
+    if is_assigned:
+        rows = rows.assign_event_time("timed", time)
+    column = time if isinstance(time, str) else "at"
+    window = f"FROM TUMBLE(rows, {column}, INTERVAL '1' SECOND) GROUP BY window_start, window_end"
+    flow.sql(f"SELECT window_start, COUNT(*) AS n {window}", rows=rows).sink("out", weir.Collect())
+    start = dt.datetime(1970, 1, 1)
+    given = [{"k": "x", "at": start + dt.timedelta(milliseconds=ms), "ms": ms} for ms in (1, 999, 1000)]
+    found = testing.run(flow, {"rows": given})["out"].to_dicts()
+    assert [row["n"] for row in found] == [2, 1]
+    assert found[0]["window_start"] in (start, 0)
