@@ -43,8 +43,13 @@ class Command:
         return code
 
     def control_planes(self):
-        found = psutil.Process(self.pid).children()
-        return [child for child in found if "control_plane" in child.cmdline()]
+        return self._children("control_plane")
+
+    def task_managers(self):
+        return self._children("task_manager")
+
+    def _children(self, module):
+        return [child for child in psutil.Process(self.pid).children() if module in child.cmdline()]
 
     def close(self):
         children = psutil.Process(self.pid).children(recursive=True) if self._popen.poll() is None else []

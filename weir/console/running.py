@@ -170,10 +170,10 @@ class _Run:
     def _replace(self, ended: Ended) -> bool:
         """Start another task manager in the place of one that has died; False if that is of no use."""
         number = self.task_managers.pop(ended.child)
-        if not self.addresses:
+        if ended.code >= 0 and not self.addresses:
             # It has not even heard of the job: it has said what is wrong, and another one would say it, too.
             return False
-        refused = self.lost_task_managers.take(had_worked=True)
+        refused = self.lost_task_managers.take(had_worked=bool(self.addresses))
         if refused:
             _say(f"error: {ended.child.name} {_how(ended.code)}, {refused}")
             return False
