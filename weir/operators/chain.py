@@ -33,7 +33,7 @@ from weir.operators.pauses import Pause
 from weir.operators.step_errors import name_step
 from weir.operators.step_flow import ChainPauses, WaitingRows, holds_back
 from weir.operators.time_order import time_order_of
-from weir.rows import row_watermarks
+from weir.rows import fired_rows, row_watermarks
 from weir.rows.block import Block, LateColumn
 from weir.rows.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS
 from weir.rows.row_watermarks import RowWatermarks, TimeCuts
@@ -210,11 +210,11 @@ class OperatorChain(ChainLife, Generic[OutputT]):
 
             def in_order() -> Any:
                 made = call(*given)
-                return row_watermarks.fired_in_order(made, time_ms - 1) if made else made
+                return fired_rows.fired_in_order(made, time_ms - 1) if made else made
 
             self._send_on(index, None, in_order)
         elif isinstance(self._operators[index][0], InTimeOperator):
-            self._send_on(index, None, lambda: row_watermarks.told_in_order(call(*given) or ()))
+            self._send_on(index, None, lambda: fired_rows.told_in_order(call(*given) or ()))
         else:
             self._send_on(index, None, call, *given)
 
@@ -478,7 +478,7 @@ class OperatorChain(ChainLife, Generic[OutputT]):
             tells_again = self._cuts[index] & TimeCuts.EACH_LATE and isinstance(out, pa.RecordBatch)
             return row_watermarks.told_again(out, self._flows[index].told_ms) if tells_again else out
         before_ms = max(self._flows[index].told_ms, self._flows[index].reached_ms)
-        return row_watermarks.fired_out(out, before_ms) if self._has_all else out
+        return fired_rows.fired_out(out, before_ms) if self._has_all else out
 
     def _emit_side(self, context: OperatorContext, out: SideRows) -> None:
         """What nobody reads is dropped."""

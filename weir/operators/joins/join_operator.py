@@ -27,7 +27,7 @@ from weir.operators.joins.recent_rows import RecentRows
 from weir.operators.joins.row_codec import ROW_VERSION, check_join_codec
 from weir.operators.joins.row_slices import RowSlices
 from weir.operators.keyed.state_codec import counted_before, kept_snapshots, keyed_snapshot
-from weir.rows import row_watermarks
+from weir.rows import fired_rows, row_watermarks
 from weir.rows.records import (
     EVENT_TIME_COLUMN,
     WATERMARK_MAX_MS,
@@ -153,7 +153,7 @@ class JoinOperator(InTimeOperator):
             # Rows without a partner leave before pairs as of which none can come any more.
             until_ms = max(int(row_watermarks.as_of(given, column)[1][-1]), self._watermark_ms)
             fire = partial(self.on_watermark, until_ms)
-            yield from row_watermarks.woven(made, self._watermark_ms, fire, until_ms)
+            yield from fired_rows.woven(made, self._watermark_ms, fire, until_ms)
         else:
             # They leave with the next watermark, which no pair tells of before.
             yield from (self._told_before(batch, out) for out in made)

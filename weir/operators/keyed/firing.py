@@ -26,7 +26,7 @@ from weir.operators.side_rows import SideDicts
 from weir.operators.stateless.functions import FlatMapOperator
 from weir.operators.user_operator import OutputChecker
 from weir.protocol.firing_parts import FiringParts
-from weir.rows import row_watermarks
+from weir.rows import fired_rows
 from weir.rows.records import BATCH_BYTES_MAX, WATERMARK_MAX_MS, WATERMARK_MIN_MS, with_times
 from weir.rows.row_watermarks import RowWatermarks
 from weir.rows.side_outputs import SideRows
@@ -186,7 +186,7 @@ class TimerCalls:
         """Rows as of the moment before this time; None: before their own."""
         if behind_ms is None or not self._minds_rows or self._context.timers.is_processing:
             return made
-        return row_watermarks.behind(made, behind_ms - 1)
+        return fired_rows.behind(made, behind_ms - 1)
 
     def _failed(self, key: tuple[Any, ...], time_ms: int, error: Exception) -> UserFunctionError:
         failed = self._rows.failed(f"on_timer for key {key!r} at {time_ms}", error)

@@ -14,7 +14,7 @@ from weir.author.operator import HoldsRows, OperatorContext
 from weir.operators.keyed.held_rows import HeldRows
 from weir.operators.keyed.process_operator import KeyedProcessOperator
 from weir.operators.pauses import Pause
-from weir.rows import row_watermarks
+from weir.rows import fired_rows, row_watermarks
 from weir.rows.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS
 from weir.rows.side_outputs import SideRows
 from weir.specs import KeyedProcessSpec
@@ -98,7 +98,7 @@ class HoldingOperator(KeyedProcessOperator, HoldsRows):
         told_ms, self._told_ms = self._told_ms, WATERMARK_MIN_MS
         if told_ms != WATERMARK_MIN_MS:
             for made in _without_pauses(super().on_watermark(told_ms)):
-                yield row_watermarks.fired_out(made, told_ms - 1) if self._minds_rows else made
+                yield fired_rows.fired_out(made, told_ms - 1) if self._minds_rows else made
 
     def _let_go(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | SideRows]:
         """Yield what comes of rows, as of their time; one by one where rows that make the author's code raise go."""

@@ -34,7 +34,7 @@ from weir.operators.keyed.state_codec import (
 )
 from weir.operators.pauses import Pause
 from weir.operators.user_operator import OutputChecker
-from weir.rows import row_watermarks
+from weir.rows import fired_rows, row_watermarks
 from weir.rows.records import KEY_HASH_COLUMN, WATERMARK_MAX_MS, WATERMARK_MIN_MS, as_authors_see
 from weir.rows.row_watermarks import RowWatermarks, TimeCuts
 from weir.rows.side_outputs import SideRows
@@ -209,7 +209,7 @@ class KeyedProcessOperator(UserStep, InTimeOperator, TimedOperator):
         for row in (stop - 1, min(stop, len(times) - 1)):
             due_ms = times.as_of_ms(row)
             if self.due_ms() <= due_ms:
-                for made in row_watermarks.fired_in_order(self._turn(due_ms, late=row < stop), due_ms - 1):
+                for made in fired_rows.fired_in_order(self._turn(due_ms, late=row < stop), due_ms - 1):
                     if not isinstance(made, Pause):
                         yield made
                     elif row == stop and self.set_aside is None:
@@ -272,9 +272,9 @@ class KeyedProcessOperator(UserStep, InTimeOperator, TimedOperator):
             if isinstance(made, Pause):
                 yield made
                 continue
-            rung = row_watermarks.rung(made, before_ms, late=late)
+            rung = fired_rows.rung(made, before_ms, late=late)
             # What is made of many timers at once comes in any order.
-            yield row_watermarks.in_order(rung) if self._form == "batches" else rung
+            yield fired_rows.in_order(rung) if self._form == "batches" else rung
 
     def finish(self) -> Iterator[pa.RecordBatch | SideRows | Pause]:
         """What the user's operator makes of all timers by event time, then of the end."""

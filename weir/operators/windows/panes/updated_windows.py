@@ -17,7 +17,7 @@ from weir.operators.windows.panes.folds import Folds
 from weir.operators.windows.panes.told import ToldCells, interleaved
 from weir.operators.windows.panes.told_windows import ToldWindows, joined_windows
 from weir.operators.windows.panes.window_aggregates import WindowAggregateOperator
-from weir.rows import row_watermarks
+from weir.rows import fired_rows
 from weir.rows.changes import INSERT, UPDATE_AFTER, UPDATE_BEFORE
 from weir.rows.records import WATERMARK_MAX_MS
 from weir.rows.row_watermarks import TimeCuts
@@ -381,7 +381,7 @@ class UpdatedWindowOperator(WindowAggregateOperator):
         for moment_ms, groups in self._times_told.moments(before_ms, max(time_ms, self._watermark_ms)):
             yield from super()._passed(moment_ms)
             for made in self._tell_early(groups):
-                yield row_watermarks.fired(made, moment_ms - 1) if self._cuts & TimeCuts.DUE else made
+                yield fired_rows.fired(made, moment_ms - 1) if self._cuts & TimeCuts.DUE else made
         yield from super()._passed(time_ms)
 
     def finish(self) -> Iterator[pa.RecordBatch]:

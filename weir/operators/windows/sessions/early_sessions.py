@@ -23,7 +23,7 @@ from weir.operators.windows.panes.told import ToldCells
 from weir.operators.windows.panes.told_windows import ToldWindows
 from weir.operators.windows.sessions.closing_sessions import LARGE_SLOTS
 from weir.operators.windows.sessions.session_aggregates import SessionAggregateOperator, Sessions
-from weir.rows import row_watermarks
+from weir.rows import fired_rows
 from weir.rows.row_watermarks import TimeCuts
 from weir.rows.side_outputs import SideRows
 from weir.specs.windows import WindowAggregateSpec
@@ -87,7 +87,7 @@ class EarlySessionOperator(SessionAggregateOperator):
         for moment_ms, groups in self._times_told.moments(before_ms, max(time_ms, self._watermark_ms)):
             # What leaves at one of these moments is not as of a later one, to which the watermark comes at once.
             for made in itertools.chain(super()._passed(moment_ms), self._tell_early(groups)):
-                yield row_watermarks.fired(made, moment_ms - 1) if self._cuts & TimeCuts.DUE else made
+                yield fired_rows.fired(made, moment_ms - 1) if self._cuts & TimeCuts.DUE else made
         yield from super()._passed(time_ms)
 
     def _tell_early(self, groups: np.ndarray | None = None) -> Iterator[pa.RecordBatch]:
