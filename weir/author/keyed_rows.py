@@ -1,6 +1,8 @@
-"""What keyed operators share: hashes of rows, and the tables of their states."""
+"""What keyed operators share: keys of rows and their hashes, and the tables of their states."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -9,6 +11,7 @@ from weir.author.operator import OperatorContext
 from weir.errors import StateError
 from weir.keys import hashing as weir_keys
 from weir.rows.records import KEY_HASH_COLUMN
+from weir.state.handles.block import Keys
 from weir.state.tables.opened import OperatorTables
 
 
@@ -19,6 +22,12 @@ def row_hashes(batch: pa.RecordBatch, keys: weir_keys.KeyColumn) -> np.ndarray:
         return weir_keys.hash_keys(keys)
     hashes: np.ndarray = batch.column(index).to_numpy(zero_copy_only=True)
     return hashes
+
+
+def keys_of(batch: pa.RecordBatch, key_columns: Sequence[str], max_parallelism: int) -> Keys:
+    """Return the keys of rows, in the order of the rows."""
+    column = weir_keys.key_bytes(batch, key_columns)
+    return Keys(row_hashes(batch, column), column, max_parallelism)
 
 
 def declared_tables(context: OperatorContext) -> OperatorTables:

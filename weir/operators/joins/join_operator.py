@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from weir.author.keyed_rows import declared_tables, row_hashes
+from weir.author.keyed_rows import declared_tables, keys_of
 from weir.author.operator import InTimeOperator, Json, OperatorContext
 from weir.errors import StateError
 from weir.keys import hashing as weir_keys
@@ -197,8 +197,7 @@ class JoinOperator(InTimeOperator):
         return WATERMARK_MIN_MS
 
     def _keys(self, side: int, batch: pa.RecordBatch) -> Keys:
-        column = weir_keys.key_bytes(batch, self._spec.keys_of_input(side))
-        return Keys(row_hashes(batch, column), column, self._context.max_parallelism)
+        return keys_of(batch, self._spec.keys_of_input(side), self._context.max_parallelism)
 
     def _join(self, side: int, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         keys = self._keys(side, batch)

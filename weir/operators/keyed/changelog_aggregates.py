@@ -7,10 +7,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from weir.author.keyed_rows import declared_tables, row_hashes
+from weir.author.keyed_rows import declared_tables, keys_of
 from weir.author.operator import Json, Operator, OperatorContext
 from weir.errors import StateMismatchError, WeirError
-from weir.keys import hashing as weir_keys
 from weir.operators.aggregation.columns import (
     array_of,
     as_numbers,
@@ -20,7 +19,7 @@ from weir.operators.aggregation.columns import (
 from weir.operators.aggregation.conditions import Conditions
 from weir.operators.keyed.changelog_totals import KEEPS_VALUES, Totals, TotalsForm
 from weir.operators.keyed.changelog_values import kept_values, of_values
-from weir.operators.keyed.every_version import Caused, in_order, in_turns
+from weir.operators.keyed.every_version import Caused, told_of
 from weir.operators.keyed.state_codec import differing, kept_snapshots, keyed_snapshot
 from weir.rows.change_codes import (
     CHANGE_VALUES,
@@ -122,14 +121,10 @@ class ChangelogAggregateOperator(Operator):
             WeirError: a value does not fit 64 bits, or a sum of integers passes them.
         """
         self._set_sums(_float_columns(self._spec.aggregates, batch.schema))
-        if self._spec.every_version:
-            yield from in_order(in_turns(batch, self._keys(batch).inverse, self._changed))
-            return
-        yield from (told for told, _ in self._changed(batch))
+        yield from told_of(batch, self._keys, self._changed, every_version=self._spec.every_version)
 
     def _keys(self, batch: pa.RecordBatch) -> Keys:
-        column = weir_keys.key_bytes(batch, self._spec.key_columns)
-        return Keys(row_hashes(batch, column), column, self._max_parallelism)
+        return keys_of(batch, self._spec.key_columns, self._max_parallelism)
 
     def _changed(self, batch: pa.RecordBatch) -> Iterator[Caused]:
         """What the changes change together."""

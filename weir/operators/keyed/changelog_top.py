@@ -17,10 +17,10 @@ import polars as pl
 import pyarrow as pa
 from typing_extensions import override
 
-from weir.author.keyed_rows import declared_tables, row_hashes
+from weir.author.keyed_rows import declared_tables, keys_of
 from weir.author.operator import OperatorContext
 from weir.keys import hashing as weir_keys
-from weir.operators.keyed.every_version import Caused, in_order, in_turns
+from weir.operators.keyed.every_version import Caused, told_of
 from weir.operators.keyed.row_ranks import row_ranks
 from weir.operators.keyed.top import Told, TopOperator
 from weir.rows.change_codes import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, adds_rows, change_codes
@@ -57,14 +57,10 @@ class ChangelogTopOperator(TopOperator):
             InputError: ``_change`` has a text that is no change.
             StateError: the store cannot be read or written.
         """
-        if self._spec.every_version:
-            yield from in_order(in_turns(batch, self._keys(batch).inverse, self._changed))
-            return
-        yield from (told for told, _ in self._changed(batch))
+        yield from told_of(batch, self._keys, self._changed, every_version=self._spec.every_version)
 
     def _keys(self, batch: pa.RecordBatch) -> Keys:
-        column = weir_keys.key_bytes(batch, self._spec.key_columns)
-        return Keys(row_hashes(batch, column), column, self._max_parallelism)
+        return keys_of(batch, self._spec.key_columns, self._max_parallelism)
 
     def _changed(self, batch: pa.RecordBatch) -> Iterator[Caused]:
         """What the rows change together."""

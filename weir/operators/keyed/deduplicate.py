@@ -10,7 +10,7 @@ import polars as pl
 import pyarrow as pa
 from typing_extensions import override
 
-from weir.author.keyed_rows import declared_tables, row_hashes
+from weir.author.keyed_rows import declared_tables, keys_of, row_hashes
 from weir.author.operator import InTimeOperator, Json, OperatorContext
 from weir.author.states import ValueState, outlasting
 from weir.keys import hashing as weir_keys
@@ -123,8 +123,7 @@ class DeduplicateOperator(InTimeOperator):
         """
         handle = self._handle
         assert handle is not None
-        column = weir_keys.key_bytes(batch, self._spec.key_columns)
-        keys = Keys(row_hashes(batch, column), column, self._max_parallelism)
+        keys = keys_of(batch, self._spec.key_columns, self._max_parallelism)
         times_ms = int64_column(batch, EVENT_TIME_COLUMN)
         try:
             seen_ms = handle.get(keys.distinct)
@@ -134,8 +133,7 @@ class DeduplicateOperator(InTimeOperator):
                 late_ms = row_watermarks.late_ms(batch, times_ms)
                 rows = self._within(keys, times_ms, late_ms, seen_ms, self._spec.within_ms)
             if len(rows):
-                chosen = weir_keys.select_keys(column, rows)
-                handle.put(Keys(keys.hashes[rows], chosen, self._max_parallelism), times_ms[rows], last=True)
+                handle.put(keys.take(rows), times_ms[rows], last=True)
         finally:
             handle.discard()
         if len(rows) == batch.num_rows:

@@ -12,8 +12,31 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 import pyarrow as pa
 
+from weir.rows.fired_rows import by_turn
+from weir.state.handles.block import Keys
+
 #: What is told because of some rows, and the number of the row because of which each row of it is told; int64.
 Caused = tuple[pa.RecordBatch, np.ndarray]
+
+
+def told_of(
+    batch: pa.RecordBatch,
+    keys_of: Callable[[pa.RecordBatch], Keys],
+    tell: Callable[[pa.RecordBatch], Iterable[Caused]],
+    *,
+    every_version: bool,
+) -> Iterator[pa.RecordBatch]:
+    """What rows change, all of them together, or with ``every_version`` each by itself.
+
+    Args:
+        batch: the rows.
+        keys_of: returns their keys.
+        tell: what some rows change together.
+        every_version: as specs say it.
+    """
+    if every_version:
+        return in_order(in_turns(batch, keys_of(batch).inverse, tell))
+    return (told for told, _ in tell(batch))
 
 
 def in_turns(
@@ -42,11 +65,4 @@ def in_turns(
 def in_order(caused: Iterable[Caused]) -> Iterator[pa.RecordBatch]:
     """What is told, in the order of the rows because of which it is."""
     found = [each for each in caused if each[0].num_rows]
-    if not found:
-        return
-    causes = np.concatenate([each[1] for each in found])
-    if not (causes[1:] < causes[:-1]).any():
-        yield from (told for told, _ in found)
-        return
-    whole = pa.Table.from_batches([told for told, _ in found]).combine_chunks().to_batches()[0]
-    yield whole.take(pa.array(np.argsort(causes, kind="stable")))
+    yield from by_turn([told for told, _ in found], [causes for _, causes in found])

@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from weir.author.keyed_rows import declared_tables, row_hashes
+from weir.author.keyed_rows import declared_tables, keys_of
 from weir.author.operator import Json, Operator, OperatorContext
 from weir.errors import WeirError
 from weir.keys import hashing as weir_keys
@@ -184,8 +184,7 @@ class OverOperator(Operator):
             )
             rows = rows.take(pa.array(sorting := np.lexsort((ranks, times_ms))))
             times_ms, ranks = times_ms[sorting], ranks[sorting]
-        column = weir_keys.key_bytes(rows, self._spec.key_columns)
-        keys = Keys(row_hashes(rows, column), column, self._max_parallelism)
+        keys = keys_of(rows, self._spec.key_columns, self._max_parallelism)
         keys_max = max(1, _ROWS_AT_A_TIME // max(1, self._rows_before))
         numbers, parts = list[np.ndarray](), list[list[pa.Array]]()
         for start in range(0, len(keys.distinct), keys_max):

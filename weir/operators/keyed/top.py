@@ -15,9 +15,8 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from weir.author.keyed_rows import declared_tables, row_hashes
+from weir.author.keyed_rows import declared_tables, keys_of
 from weir.author.operator import Json, Operator, OperatorContext
-from weir.keys import hashing as weir_keys
 from weir.operators.keyed import version_kernels as kernels
 from weir.operators.keyed.every_version import Caused, in_order
 from weir.operators.keyed.row_ranks import row_ranks
@@ -229,8 +228,7 @@ class TopOperator(Operator):
             StateError: the store cannot be read or written.
         """
         spec = self._spec
-        column = weir_keys.key_bytes(batch, spec.key_columns)
-        keys = Keys(row_hashes(batch, column), column, self._max_parallelism)
+        keys = keys_of(batch, spec.key_columns, self._max_parallelism)
         keys_max = max(1, _ROWS_AT_A_TIME // spec.rows)
         count = len(keys.distinct)
         if count <= keys_max:
