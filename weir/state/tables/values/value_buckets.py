@@ -8,7 +8,7 @@ what is not written yet of one map only.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, islice, repeat
 from typing import Any
 
@@ -285,11 +285,8 @@ class Buckets:
         bucket.note_all_unwritten(keys)
         # Each item of a range comes here: of what is not cached nothing is written out for each.
         entries = bucket.entries
-        before = list(map(entries.get, keys, repeat(_ABSENT)))
-        new = keys if before.count(_ABSENT) == len(keys) else [key for key in keys if key not in entries]
-        size_bytes = sum(map(len, new)) + ENTRY_OVERHEAD_BYTES * len(new)
-        if len(new) < len(keys):
-            size_bytes -= sum(len(value) for value in before if value and value is not _ABSENT)
+        before = {key: entries[key] for key in keys.keys() & entries.keys()}
+        size_bytes = _bytes_of(keys) - _bytes_of(before)
         entries.update(keys)
         bucket.size_bytes += size_bytes
         self.size_bytes += size_bytes
@@ -299,8 +296,7 @@ class Buckets:
     def store_group(self, bucket: Bucket, values: dict[bytes, bytes]) -> None:
         """Cache values of one bucket of a table without owners, which are to be written; they are used."""
         # Every row of a large batch comes here: of what is new nothing is written out for each.
-        entries, count = bucket.entries, len(values)
-        size_bytes = sum(map(len, values)) + sum(map(len, values.values())) + ENTRY_OVERHEAD_BYTES * count
+        entries, size_bytes = bucket.entries, _bytes_of(values)
         if not entries.keys().isdisjoint(values):
             for key in values:
                 old = entries.get(key, _ABSENT)
@@ -323,8 +319,7 @@ class Buckets:
             part = dict(entries)
             bucket = self.make(prefix)
             bucket.entries.update(part)
-            size_bytes = sum(map(len, part)) + sum(map(len, filter(None, part.values())))
-            size_bytes += ENTRY_OVERHEAD_BYTES * len(part)
+            size_bytes = _bytes_of(part)
             bucket.size_bytes += size_bytes
             self.size_bytes += size_bytes
             self._touch(bucket.group, part, is_change=False)
@@ -514,6 +509,12 @@ class Buckets:
 def entry_bytes(key: bytes, value: bytes | None) -> int:
     """What an entry counts for in the bound of the cache."""
     return len(key) + len(value or b"") + ENTRY_OVERHEAD_BYTES
+
+
+def _bytes_of(entries: Mapping[bytes, bytes | None]) -> int:
+    """Return the sum of :func:`entry_bytes`, without a call for each entry."""
+    values_bytes = sum(map(len, filter(None, entries.values())))
+    return sum(map(len, entries)) + values_bytes + ENTRY_OVERHEAD_BYTES * len(entries)
 
 
 def _prefix(entry: tuple[bytes, bytes | None]) -> bytes:
