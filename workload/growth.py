@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weir.spark.session import open_session
+from workload.figures import medians_by
 from workload.pictures import pictures_style, save_picture
 
 if TYPE_CHECKING:
@@ -51,13 +52,7 @@ def draw_medians(rows: Sequence[Mapping[str, Any]], out: Path) -> list[Path]:
 
 def medians(spark: SparkSession, figures: Path) -> list[dict[str, Any]]:
     """Read figures; return a row for each ``size_bytes``, ascending, with the median of each column of numbers."""
-    from pyspark.sql import functions
-
-    frame = spark.read.csv(figures.absolute().as_uri(), header=True, inferSchema=True)
-    counted = [name for name, kind in frame.dtypes if kind != "string" and name != "size_bytes"]
-    columns = [functions.percentile(name, functions.lit(0.5)).alias(name) for name in counted]
-    grouped = frame.groupBy("size_bytes").agg(*columns).orderBy("size_bytes")
-    return [row.asDict() for row in grouped.collect()]
+    return medians_by(spark, figures, ["size_bytes"])
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> str:
