@@ -12,7 +12,6 @@ from collections.abc import Sequence
 import pyarrow as pa
 from google.protobuf.message import DecodeError
 
-from task_manager.exchange.ipc_pieces import IpcPieces
 from task_manager.exchange.shared_memory import SentMemory, SharedRoom
 from weir.errors import HandshakeError
 from weir.rows.records import (
@@ -40,8 +39,81 @@ _PIECES_BYTES, _PIECES_SHARE = 512 << 10, 4
 #: A column has no more bytes in a message than in memory, but for what each of its buffers is filled up with.
 _COLUMN_BYTES_MAX = 64
 
+#: Of an offset of a text, in a message.
+_OFFSET_BYTES = 4
+
 #: A frame as it is sent: pieces, one after the other.
 Frame = tuple[bytes | pa.Buffer, ...]
+
+
+class _Written:
+    """What is written to a file that keeps the pieces as they come."""
+
+    #: What pyarrow asks of a file.
+    closed = False
+
+    def __init__(self) -> None:
+        self.pieces: list[bytes | pa.Buffer] = []
+
+    def write(self, piece: bytes | pa.Buffer) -> int:
+        """Called by pyarrow, with columns where they are."""
+        self.pieces.append(piece)
+        return len(piece)
+
+    def flush(self) -> None:
+        """Called by pyarrow."""
+
+    def close(self) -> None:
+        """Called by pyarrow."""
+
+
+class _IpcPieces:
+    """Arrow IPC messages as the pieces that they consist of; whole columns are not copied.
+
+    ``RecordBatch.serialize`` makes the same bytes in memory of their own. A message begins with four bytes of its form,
+    four with the length of its head, and that head; the buffers of its columns follow, each filled up to eight bytes.
+    """
+
+    def __init__(self, schema: pa.Schema) -> None:
+        # An object of its own, because Python does not see that the stream refers to it.
+        self._file = _Written()
+        #: Before the buffers of a message; 0: not known.
+        self.head_bytes = 0
+        #: Messages of the first columns only, and how many these are.
+        self._before: _IpcPieces | None = None
+        self._before_place = 0
+        self._stream = pa.ipc.new_stream(pa.PythonFile(self._file, mode="w"), schema)
+        # The first batch comes after the schema, which has its place in the head of a frame.
+        self.of(pa.RecordBatch.from_pylist([], schema=schema))
+
+    def of(self, batch: pa.RecordBatch) -> list[bytes | pa.Buffer]:
+        """The message of a batch."""
+        self._stream.write_batch(batch)
+        pieces, self._file.pieces = self._file.pieces, []
+        if batch.num_rows and len(pieces) > 1:
+            # The same for all batches of a schema.
+            self.head_bytes = 8 + int.from_bytes(pieces[1], "little")
+        return pieces
+
+    def bytes_before_texts(self, rows: pa.RecordBatch, place: int) -> int | None:
+        """Bytes of a message before the texts of a column that the rows lack yet; None: that is not known.
+
+        What it says is not relied on: where it is wrong, texts are copied once more.
+        """
+        if not self.head_bytes:
+            return None
+        before_bytes = 0
+        if place:
+            before = rows.select(range(place))
+            if self._before is None or self._before_place != place:
+                self._before, self._before_place = _IpcPieces(before.schema), place
+                self._before.of(before)
+            before_bytes = pa.ipc.get_record_batch_size(before) - self._before.head_bytes
+        return self.head_bytes + before_bytes + _filled_up(_OFFSET_BYTES * (rows.num_rows + 1))
+
+
+def _filled_up(size_bytes: int) -> int:
+    return -(-size_bytes // 8) * 8
 
 
 class FrameEncoder:
@@ -53,7 +125,7 @@ class FrameEncoder:
         self._schema: pa.Schema | None = None
         #: Of a batch whose schema the other side knows.
         self._batch_head = self._head(b"")
-        self._pieces: IpcPieces | None = None
+        self._pieces: _IpcPieces | None = None
 
     def encode(self, element: Element, size_bytes: int = 0, shared: SentMemory | None = None) -> Frame:
         """The frame of one element; it may share memory with the batch.
@@ -72,7 +144,7 @@ class FrameEncoder:
             self._pieces = None
         self._schema = schema
         if size_bytes >= _PIECES_BYTES:
-            self._pieces = self._pieces or IpcPieces(schema)
+            self._pieces = self._pieces or _IpcPieces(schema)
             pieces = self._pieces.of(element)
             place = None if shared is None else shared.put(pieces)
             if place is not None:

@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 
 from task_manager.exchange.channels import Channel
-from task_manager.exchange.divided_block import DividedBlock
 from task_manager.exchange.writer import BatchPolicy, ChannelWriter
 from task_manager.progress import ChannelQueue
 from weir.keys.division import (
+    DividedBlock,
     HotRowCombiner,
     Part,
     PartLimits,

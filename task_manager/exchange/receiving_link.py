@@ -13,7 +13,6 @@ import pyarrow as pa
 from task_manager.exchange.deliveries import Delivery, no_release
 from task_manager.exchange.frames import FrameDecoder, read_head, reply_frame
 from task_manager.exchange.inbox import Inbox
-from task_manager.exchange.lending import Lending
 from task_manager.exchange.shared_memory import ReceivedMemory
 from task_manager.exchange.sockets import FrameReader, hang_up, send_all, send_some
 from weir import threads
@@ -31,6 +30,8 @@ _CREDIT_DELAY_S = 0.01
 _FEW_DELAY_S, _FEW_BATCHES, _FEW_BYTES, _FEW_BUSY_SHARE = 0.08, 8, 16 << 10, 0.5
 #: So many of one link, or of so many bytes, go at once: the sender may wait for them.
 _CREDITS_MAX, _CREDIT_BYTES_MAX = 16, 1 << 20
+#: A consumer that has not looked at a link for so long has something else to do; nobody else waits for what comes.
+_LENT_S = 0.2
 #: Heads of batches that a link remembers: one for each channel.
 _PLAIN_HEADS_MAX = 1 << 16
 
@@ -95,7 +96,7 @@ class ReceivingLink:
         """
         threads.works_on_rows()
         threading.Thread(target=self._reply, name="credits to a task manager", daemon=True).start()
-        lending = Lending(reader, self._take_frame)
+        lending = _Lending(reader, self._take_frame)
         try:
             while (frame := reader.read()) is not None:
                 self._take_frame(*frame)
@@ -265,3 +266,69 @@ class ReceivingLink:
         return data_pb2.ChannelReply(
             channel_number=number, released_batches=batches, busy_percent=round(100 * busy_share)
         )
+
+
+class _Lending:
+    """Lends the reader of a link to the only subtask that reads from it, which then needs nobody to wake it.
+
+    A thread that reads a message of ten rows and hands it over costs about as much as the rows do. A consumer that
+    knows when rows come (``Pace.round_s``) reads them itself, with what it gets from subtasks of its own process.
+    Meanwhile the link's thread sleeps. It goes on as soon as the consumer waits otherwise, or has not looked for a
+    while. The link's thread calls :meth:`lend`, a consumer's thread all else.
+    """
+
+    def __init__(self, reader: FrameReader, take: Callable[[bytes, pa.Buffer | None], None]) -> None:
+        """``take`` is called with each frame, by the thread that reads it."""
+        self._reader = reader
+        self._take = take
+        #: Guards the reader while it is lent, and all that follows; wakes the link's thread.
+        self._condition = threading.Condition(threading.Lock())
+        self._is_lent, self._was_used = False, False
+        #: What ended the reading of the consumer; told by the link's thread.
+        self._error: Exception | None = None
+        #: How many channels lead to the consumer.
+        self.channels = 0
+
+    def lend(self, inbox: Inbox, channels: int) -> None:
+        """Let the consumer of an inbox read until it gives the reader back, or forgets it; called after whole frames.
+
+        Raises:
+            OSError: the connection is broken.
+            HandshakeError: what came is not a frame.
+        """
+        with self._condition:
+            self._is_lent, self.channels = True, channels
+            if inbox.lend(self):
+                self._was_used = True
+                while self._is_lent and self._was_used:
+                    self._was_used = False
+                    self._condition.wait(_LENT_S)
+            self._is_lent = False
+            inbox.take_back(self)
+        if self._error is not None:
+            raise self._error
+
+    def read(self, wait_s: float) -> None:
+        """Take the frames that are here, or come in so many seconds; nothing if it is not lent any more."""
+        with self._condition:
+            if not self._is_lent:
+                return
+            self._was_used = True
+            try:
+                if self._reader.read_some(wait_s):
+                    while (frame := self._reader.take_whole()) is not None:
+                        self._take(*frame)
+            except (OSError, HandshakeError) as error:
+                self._error = error
+            # The rest of a large frame may take long.
+            if self._error is not None or self._reader.has_ended or not self._reader.is_empty:
+                self._end()
+
+    def give_back(self) -> None:
+        """Let the link's thread read again."""
+        with self._condition:
+            self._end()
+
+    def _end(self) -> None:
+        self._is_lent = False
+        self._condition.notify()

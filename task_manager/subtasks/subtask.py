@@ -15,7 +15,7 @@ from task_manager.exchange.credits import CancelledError
 from task_manager.exchange.deliveries import Delivery
 from task_manager.exchange.pace import Pace
 from task_manager.progress import InputWatermark, SubtaskState
-from task_manager.subtasks.input_wait import InputWait
+from task_manager.subtasks.mailbox import InputWait
 from task_manager.subtasks.row_sample import RowSample
 from task_manager.subtasks.state_upkeep import StateUpkeep
 from task_manager.subtasks.subtask_parts import SubtaskParts
