@@ -246,7 +246,10 @@ class ReceivingLink:
         self._released.clear()
         self._released_count = self._released_bytes = 0
         self._replied_s, self._delay_s = self._clock.monotonic_s(), _FEW_DELAY_S
-        self._write(reply_frame(replies, [] if self._memory is None else self._memory.take_freed()))
+        memory = self._memory
+        # Small batches do not lie in it.
+        freed = memory.take_freed() if memory is not None and memory.freed else []
+        self._write(reply_frame(replies, freed))
 
     def _write(self, frame: bytes) -> None:
         """Write as far as that goes without waiting; with the condition's lock."""

@@ -238,7 +238,7 @@ class ReceivedMemory:
         self._size_bytes = size_bytes
         #: Parts to which nothing refers any more, and of which the sender was not told yet. No lock: what appends to it
         #: may run at any moment, in any thread.
-        self._freed: deque[int] = deque()
+        self.freed: deque[int] = deque()
 
     def part(self, at: int, size_bytes: int) -> pa.Buffer:
         """A part where it lies; it is free when the buffer and all that was made of it are gone.
@@ -248,13 +248,13 @@ class ReceivedMemory:
         """
         if not 0 <= at <= at + size_bytes <= self._size_bytes:
             raise HandshakeError(f"a batch is said to be at {at}, beyond the memory that is shared")
-        return pa.foreign_buffer(self._begin + at, size_bytes, _Part(self._bytes, at, self._freed))
+        return pa.foreign_buffer(self._begin + at, size_bytes, _Part(self._bytes, at, self.freed))
 
     def take_freed(self) -> list[int]:
         """Parts that became free since the last call."""
         freed = []
-        while self._freed:
-            freed.append(self._freed.popleft())
+        while self.freed:
+            freed.append(self.freed.popleft())
         return freed
 
 

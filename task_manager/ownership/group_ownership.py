@@ -103,6 +103,22 @@ class Ownership:
         self._settle = settle
         self._tells_ahead = tells_ahead
         self._parked = ParkedRows(len(machine.owned_mask))
+        #: Whether rows that come now may have to wait: those of different inputs must not be joined. Every batch asks
+        #: this and the next.
+        self.may_park = False
+        #: Whether the watermark stands still: rows that it would pass wait here, or at the new owners of groups.
+        #:
+        #: In a job that brings rows into the order of time they may also wait at the old owners of groups that are to
+        #: come here: behind the watermark each of them would find its timers due.
+        self.holds_watermark = False
+        self._look()
+
+    def _look(self) -> None:
+        """Note what the machine and the park say, after either has changed."""
+        machine, is_parked = self._machine, bool(self._parked)
+        self.may_park = is_parked or machine.is_moving
+        awaits_groups = self._tells_ahead and machine.awaits_groups
+        self.holds_watermark = is_parked or awaits_groups or machine.holds_watermark
 
     @property
     def has_parked_rows(self) -> bool:
@@ -115,25 +131,9 @@ class Ownership:
         return self._parked.size_bytes
 
     @property
-    def holds_watermark(self) -> bool:
-        """Return whether the watermark stands still: rows that it would pass wait here, or at the new owners of groups.
-
-        In a job that brings rows into the order of time they may also wait at the old owners of groups that are to
-        come here: behind the watermark each of them would find its timers due.
-        """
-        if self._tells_ahead and self._machine.awaits_groups:
-            return True
-        return bool(self._parked) or self._machine.holds_watermark
-
-    @property
     def may_finish(self) -> bool:
         """Return whether the subtask may end, as far as its groups are concerned."""
         return self._machine.may_finish
-
-    @property
-    def may_park(self) -> bool:
-        """Return whether rows that come now may have to wait: those of different inputs must not be joined."""
-        return self._machine.is_moving or bool(self._parked)
 
     def admit(self, rows: InputRows, shown_ms: int) -> pa.RecordBatch | None:
         """The rows that can be processed now; the others are parked, in order.
@@ -154,11 +154,14 @@ class Ownership:
             return batch
         batch = row_watermarks.standing_still(batch, shown_ms, tells_ahead=self._tells_ahead)
         self._parked.add(InputRows(rows.input_index, batch.filter(pa.array(~owned))), groups[~owned])
+        self._look()
         return batch.filter(pa.array(owned)) if owned.any() else None
 
     def handle(self, event: OwnerEvent) -> None:
         """Take an event of the rescale in and do what follows from it."""
-        for action in self._machine.handle(event):
+        actions = self._machine.handle(event)
+        self._look()
+        for action in actions:
             self._carry_out(action)
         if isinstance(event, Abort):
             self._state.abort_copy(event.version)
@@ -184,7 +187,9 @@ class Ownership:
 
     def _unpark(self, groups: Iterable[int]) -> None:
         """Process the parked rows of these groups, which are owned by now; of each group in order of arrival."""
-        for rows in self._parked.take(groups):
+        unparked = self._parked.take(groups)
+        self._look()
+        for rows in unparked:
             for start in range(0, rows.batch.num_rows, _UNPARKED_ROWS_MAX):
                 part = rows.batch.slice(start, _UNPARKED_ROWS_MAX)
                 self._process(InputRows(rows.input_index, part))

@@ -40,6 +40,8 @@ class StateUpkeep:
         self._flush_began_s = 0.0
         #: Monotonic second at which expired state is swept next, when it was last, and how idle the subtask was then.
         self._next_sweep_s = self._swept_s = self._swept_idle_s = 0.0
+        #: Monotonic second at which :meth:`step` has something to do; a small batch pays for every call.
+        self.due_s = 0.0
 
     def begin(self) -> None:
         """The chain is open: the first flush comes in an interval."""
@@ -51,16 +53,16 @@ class StateUpkeep:
         self._flush_began_s = 0.0
         self._note_hold(began_s)
 
-    def step(self) -> float:
-        """Write and sweep what is due; returns the monotonic second at which that is needed next."""
+    def step(self) -> None:
+        """Write and sweep what is due, and note when that is needed next."""
         now_s = self._clock.monotonic_s()
         if now_s >= self._next_flush_s:
             self._flush_part(now_s)
-        if not self._chain.tables.sweeps.are_wanted:
-            return self._next_flush_s
-        if now_s >= self._next_sweep_s:
-            self._sweep(now_s)
-        return min(self._next_sweep_s, self._next_flush_s)
+        self.due_s = self._next_flush_s
+        if self._chain.tables.sweeps.are_wanted:
+            if now_s >= self._next_sweep_s:
+                self._sweep(now_s)
+            self.due_s = min(self._next_sweep_s, self._next_flush_s)
 
     def _flush_part(self, now_s: float) -> None:
         """Write dirty state in steps spread over a part of the interval, so that no row waits for all of it."""

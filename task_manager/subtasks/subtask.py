@@ -355,7 +355,9 @@ class Subtask(ABC):
         chain = self._chain
         self._timer_s = self._call_on_time() if chain.is_timed else float("inf")
         sent_s = chain.output.pump()
-        return min(self._timer_s, sent_s, self._upkeep.step())
+        if self._clock.monotonic_s() >= self._upkeep.due_s:
+            self._upkeep.step()
+        return min(self._timer_s, sent_s, self._upkeep.due_s)
 
     def _call_on_time(self) -> float:
         """Let operators do what is due by the clock; returns the monotonic second at which something is next."""

@@ -77,11 +77,11 @@ def test_a_kernel_compiled_behind_is_used_when_it_is_there_and_not_compiled_twic
         from weir.kernel_0 import number_0
         kernels.tell_compilations(lambda name, s: print("compiled here"))
         behind = kernels_behind.KernelBehind(number_0)
-        print(behind.is_ready())
+        print(behind.look())
         behind.did_without(1_000_000)
         behind._process.wait()
         behind._next_s = 0
-        print(behind.is_ready(), number_0(5))
+        print(behind.look(), number_0(5))
     """
     output, errors = start(package, code).communicate(timeout=120)
     assert output.split() == ["False", "True", "5"], errors

@@ -26,22 +26,21 @@ class KernelBehind:
     def __init__(self, kernel: Any) -> None:
         """``kernel``: made by a decorator of :mod:`weir.kernels.declare`."""
         self._name = name_of(kernel)
-        self._is_ready = False
+        #: Whether :meth:`look` has found it: call it, and look no more.
+        self.is_ready = False
         self._process: subprocess.Popen[str] | None = None
         self._next_s = 0.0
         self._rows = 0
         self._lock = threading.Lock()
 
-    def is_ready(self) -> bool:
-        """Return whether to call the kernel now; called for each batch."""
-        if self._is_ready:
-            return True
+    def look(self) -> bool:
+        """Return whether to call the kernel now; called for each batch until it is ready."""
         with self._lock:
             now_s = _CLOCK.monotonic_s()
             if now_s >= self._next_s:
                 self._next_s = now_s + _ASKED_EVERY_S
-                self._is_ready = self._ask()
-            return self._is_ready
+                self.is_ready = self._ask()
+            return self.is_ready
 
     def did_without(self, rows: int) -> None:
         """Rows were done in the slower way; called after each such batch. Many of them start the process."""

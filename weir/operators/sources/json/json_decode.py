@@ -72,12 +72,8 @@ class JsonDecoder:
         """
         lines_max = self._lines_max if wanted is None else min(wanted, self._lines_max)
         columns = self._columns
-        if columns is None or not _SCANNER.is_ready():
-            after, count = cut_lines(data, start, stop, lines_max, self._lines)
-            slow = self._strict.decode(data, self._lines, count)
-            if columns is not None:
-                _SCANNER.did_without(count)
-            return Decoded(slow.batch, slow.rejections, after)
+        if columns is None or not (_SCANNER.is_ready or _SCANNER.look()):
+            return self._decode_strictly(data, start, stop, lines_max)
         stop = columns.fitting(data, start, stop)
         columns.reserve(stop - start)
         after, rows, unsure, late = scan_lines(
@@ -99,6 +95,14 @@ class JsonDecoder:
             return Decoded(fast, [], after)
         slow = self._strict.decode(data, self._lines, unsure)
         return Decoded(self._merge(fast, slow), slow.rejections, after)
+
+    def _decode_strictly(self, data: np.ndarray, start: int, stop: int, lines_max: int) -> Decoded:
+        """Decode lines without the scanner."""
+        after, count = cut_lines(data, start, stop, lines_max, self._lines)
+        slow = self._strict.decode(data, self._lines, count)
+        if self._columns is not None:
+            _SCANNER.did_without(count)
+        return Decoded(slow.batch, slow.rejections, after)
 
     def _leave_to_strict(
         self, data: np.ndarray, start: int, stop: int, starts: np.ndarray, good: np.ndarray, unsure: int
