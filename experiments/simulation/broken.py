@@ -18,7 +18,7 @@ from task_manager.rescale import rescale_opening
 from task_manager.rescale.switching import Switching
 from task_manager.subtasks import subtask_factory, task_subtask
 from task_manager.topology import Topology
-from weir.operators.task_times import TaskTimes
+from weir.operators.subtask_times import TaskTimes
 from weir.plan.graph import Edge
 from weir.protocol.checkpoints import checkpoint_model as checkpoints
 from weir.protocol.checkpoints.checkpoint import CheckpointMachine

@@ -20,7 +20,7 @@ from task_manager.subtasks.told_events import ToldEvents
 from weir.author.operator import HELD_INPUT, Json
 from weir.errors import StateError
 from weir.operators.step_flow import StepFlow
-from weir.operators.task_times import TaskTimes
+from weir.operators.subtask_times import TaskTimes
 from weir.protocol.checkpoints.alignment import BarrierAligner
 from weir.protocol.rescale.rescale_owner import (
     InputAdded,

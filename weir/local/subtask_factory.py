@@ -15,7 +15,7 @@ from weir.local.subtasks import LocalSource, LocalSubtask, LocalTask, OnBarrier
 from weir.operators.chain import OperatorChain
 from weir.operators.dead_letters import DeadLetterFile
 from weir.operators.factories import make_operator, make_reader
-from weir.operators.reader_times import ReaderTimes
+from weir.operators.subtask_times import ReaderTimes
 from weir.operators.registry import create_combiner
 from weir.operators.step_contexts import StepLetters, step_context
 from weir.plan.graph import Node, Stage

@@ -22,7 +22,7 @@ from weir.errors import StateError
 from weir.local.deployment import Deployment
 from weir.local.raising import told
 from weir.operators.step_errors import StepError
-from weir.operators.task_times import TaskTimes
+from weir.operators.subtask_times import TaskTimes
 from weir.rows.records import (
     EVENT_TIME_COLUMN,
     WATERMARK_MAX_MS,

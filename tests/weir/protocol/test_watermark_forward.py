@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from weir.protocol.watermarks.combined_watermarks import WatermarkForward, WatermarkTimes
+from weir.protocol.watermarks.time_reached import WatermarkForward, WatermarkTimes
 
 INTERVAL_MS = 800.0
 

@@ -7,7 +7,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weir.protocol.watermarks.combined_watermarks import WatermarkTracker
+from weir.protocol.watermarks.time_reached import WatermarkTracker
 
 MAX_MS = 2**63 - 1
 

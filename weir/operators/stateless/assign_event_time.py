@@ -12,7 +12,7 @@ from weir.author.operator import Json, OperatorContext, TimeAssigner
 from weir.author.watermarks import DEFAULT_STRATEGY
 from weir.operators.dead_letters import DeadLetterFile
 from weir.operators.event_times import EventTimes, TimesOfRows, generated
-from weir.protocol.watermarks.source_watermark import SourceWatermark
+from weir.protocol.watermarks.time_reached import SourceWatermark
 from weir.rows import row_watermarks
 from weir.rows.python_values import row_json
 from weir.rows.records import (

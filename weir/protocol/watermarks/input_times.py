@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from weir.errors import CheckpointError
-from weir.protocol.watermarks.combined_watermarks import channels_by_edge
+from weir.protocol.watermarks.time_reached import channels_by_edge
 from weir.types import ChannelId
 
 VERSION = 2

@@ -17,7 +17,7 @@ from weir.author.watermarks import WatermarkGenerator, WatermarkStrategy
 from weir.operators.event_times import generated
 from weir.operators.sources.files.positions import SchedulePlace, SourceCounts
 from weir.operators.sources.paced.schedule import Schedule
-from weir.protocol.watermarks.source_watermark import SplitTimes
+from weir.protocol.watermarks.time_reached import SplitTimes
 from weir.rows import row_watermarks
 from weir.rows.records import EVENT_TIME_COLUMN, WATERMARK_MAX_MS, WATERMARK_MIN_MS, int64_column
 from weir.rows.row_watermarks import RowWatermarks
