@@ -15,7 +15,7 @@ from weir.author.operator import Json, OperatorContext, Poll, SourceReader
 from weir.author.source import Rows, Source
 from weir.errors import GraphError
 from weir.operators.sources.files.own_copies import own_copy
-from weir.operators.sources.paced.decoded_rows import DecodedRows
+from weir.operators.sources.paced.source_progress import DecodedRows
 from weir.operators.sources.paced.source_thread import Call, Entry, Kind, SourceThread
 from weir.operators.sources.user.user_source import UserSourceReader
 from weir.operators.sources.user.user_splits import OpenSplit

@@ -14,7 +14,7 @@ from weir.author.watermarks import DEFAULT_STRATEGY
 from weir.errors import GraphError, InputError
 from weir.operators.event_times import EventTimes, TimesOfRows
 from weir.operators.sources.files.positions import SourceCounts
-from weir.operators.sources.paced.decoded_rows import DecodedRows
+from weir.operators.sources.paced.source_progress import DecodedRows
 from weir.operators.sources.paced.schedule import Schedule, is_trickle
 from weir.operators.sources.paced.source_progress import SourceProgress, SourceTimes
 from weir.rows import row_watermarks
