@@ -16,7 +16,7 @@ from weir.operators.aggregation.columns import (
     numbers,
     rows_that_count,
 )
-from weir.operators.aggregation.conditions import Conditions
+from weir.operators.aggregation.fold import Conditions
 from weir.operators.keyed.changelog_totals import KEEPS_VALUES, Totals, TotalsForm
 from weir.operators.keyed.changelog_values import kept_values, of_values
 from weir.operators.keyed.every_version import Caused, told_of
