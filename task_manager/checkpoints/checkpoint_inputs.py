@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 import pyarrow as pa
 
 from task_manager.checkpoints.checkpoint_parts import Checkpoints, TakenPart
-from task_manager.exchange.deliveries import ChannelOpened, Delivery, RowsWanted, take_rows
+from task_manager.exchange.inbox import ChannelOpened, Delivery, RowsWanted, take_rows
 from task_manager.exchange.inbox import Inbox
 from weir.clock import Clock
 from weir.protocol.checkpoints.alignment import BarrierAligner, Step

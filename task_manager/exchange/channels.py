@@ -12,7 +12,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from task_manager.exchange.credits import CreditGate
-from task_manager.exchange.deliveries import Delivery, no_release
+from task_manager.exchange.inbox import Delivery, no_release
 from task_manager.exchange.inbox import Inbox
 from weir.rows.block import TextRoom
 from weir.rows.records import Element, batch_bytes

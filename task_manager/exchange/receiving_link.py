@@ -10,7 +10,7 @@ from functools import partial
 
 import pyarrow as pa
 
-from task_manager.exchange.deliveries import Delivery, no_release
+from task_manager.exchange.inbox import Delivery, no_release
 from task_manager.exchange.frames import FrameDecoder, read_head, reply_frame
 from task_manager.exchange.inbox import Inbox
 from task_manager.exchange.shared_memory import ReceivedMemory

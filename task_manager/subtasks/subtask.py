@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from task_manager.checkpoints.checkpoint_parts import TakenPart
 from task_manager.exchange.credits import CancelledError
-from task_manager.exchange.deliveries import Delivery
+from task_manager.exchange.inbox import Delivery
 from task_manager.exchange.pace import Pace
 from task_manager.progress import InputWatermark, SubtaskState
 from task_manager.subtasks.mailbox import InputWait

@@ -10,7 +10,7 @@ from functools import partial
 import pyarrow as pa
 
 from task_manager.checkpoints.checkpoint_inputs import CheckpointInputs
-from task_manager.exchange.deliveries import GONE, ChannelOpened, Delivery, RowsWanted, no_release
+from task_manager.exchange.inbox import GONE, ChannelOpened, Delivery, RowsWanted, no_release
 from task_manager.ownership.group_ownership import GroupState, Ownership, RescaleReports
 from task_manager.progress import InputWatermark
 from task_manager.subtasks.barrier_passing import BarrierPassing

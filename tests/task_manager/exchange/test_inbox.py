@@ -8,7 +8,7 @@ import time
 import pyarrow as pa
 import pytest
 
-from task_manager.exchange.deliveries import Delivery, RowsWanted, no_release
+from task_manager.exchange.inbox import Delivery, RowsWanted, no_release
 from task_manager.exchange.inbox import Inbox, Wave
 from tests.task_manager.exchange.local_channels import CHANNEL, batch, local
 from weir.rows.records import Barrier, Watermark

@@ -3,7 +3,7 @@
 import pytest
 
 import weir
-from task_manager.exchange.deliveries import ChannelOpened
+from task_manager.exchange.inbox import ChannelOpened
 from task_manager.exchange.inboxes import Inboxes
 from task_manager.topology import Topology
 from weir.errors import HandshakeError

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from task_manager.exchange.deliveries import Delivery
+from task_manager.exchange.inbox import Delivery
 from tests.task_manager.subtasks.scripted_subtasks import (
     LEFT,
     RIGHT,
