@@ -18,7 +18,7 @@ import pyarrow as pa
 from benchmarks.results import BenchmarkError, BenchmarkResult
 from benchmarks.transport_peer import MESSAGE_BYTES_MAX, RAW_ECHO, RAW_STREAM
 from task_manager.connections import connect
-from task_manager.exchange.credits import ChannelLimits, CreditGate
+from task_manager.exchange.channels import ChannelLimits, CreditGate
 from task_manager.exchange.peer_link import PeerLink
 from weir.clock import SystemClock
 from weir.rows.records import EndOfStream, batch_bytes

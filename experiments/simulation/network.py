@@ -12,7 +12,7 @@ import pyarrow as pa
 from experiments.simulation.connection import Connection
 from experiments.simulation.world import Process
 from task_manager.exchange.channels import Channel, LocalChannel
-from task_manager.exchange.credits import ChannelLimits, CreditGate
+from task_manager.exchange.channels import ChannelLimits, CreditGate
 from task_manager.exchange.inbox import Delivery, no_release
 from task_manager.exchange.gathering import Gathering
 from task_manager.exchange.inbox import Inbox

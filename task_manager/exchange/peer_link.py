@@ -18,7 +18,7 @@ import grpc
 import pyarrow as pa
 
 from task_manager.connections import is_closed
-from task_manager.exchange.credits import CreditGate
+from task_manager.exchange.channels import CreditGate
 from task_manager.exchange.frames import Frame, FrameEncoder, closed_frame, handshake_frame, read_replies
 from task_manager.exchange.shared_memory import SentMemory, make_memory
 from task_manager.exchange.sockets import FrameReader, dial, hang_up, is_local, send_all, send_some

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable
 
 import pyarrow as pa
 
-from task_manager.exchange.credits import CancelledError
+from task_manager.exchange.channels import CancelledError
 from weir.author.operator import Operator, OperatorContext, SetAside
 from weir.errors import FailureKind, UserFunctionError, kind_in_step
 from weir.operators.dead_letters import DeadLetterFile

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from threading import Lock
 
-from task_manager.exchange.credits import CancelledError
+from task_manager.exchange.channels import CancelledError
 from task_manager.exchange.inbox import Delivery
 from task_manager.exchange.inbox import Inbox, Wave
 from task_manager.exchange.output import Output

@@ -11,7 +11,7 @@ from concurrent.futures import Future
 import pyarrow as pa
 
 from task_manager.checkpoints.checkpoint_parts import TakenPart
-from task_manager.exchange.credits import CancelledError
+from task_manager.exchange.channels import CancelledError
 from task_manager.exchange.inbox import Delivery
 from task_manager.exchange.pace import Pace
 from task_manager.progress import InputWatermark, SubtaskState

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 import weir
-from task_manager.exchange.credits import CancelledError
+from task_manager.exchange.channels import CancelledError
 from task_manager.subtasks.isolation import Isolation
 from weir.author.operator import Operator, OperatorContext
 from weir.errors import ConnectionLostError, FailureKind, StateError, UserFunctionError

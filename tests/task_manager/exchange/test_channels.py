@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from task_manager.exchange.credits import CancelledError
+from task_manager.exchange.channels import CancelledError
 from task_manager.exchange.inbox import Inbox
 from task_manager.subtasks.mailbox import Mailbox
 from tests.task_manager.exchange.local_channels import CHANNEL, batch, local

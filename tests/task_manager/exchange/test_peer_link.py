@@ -16,7 +16,7 @@ import pytest
 from task_manager import connections
 from task_manager.checkpoints.image_calls import ImageCalls
 from task_manager.connections import check_channel_job, connect, let_grpc_sleep
-from task_manager.exchange.credits import ChannelLimits, CreditGate
+from task_manager.exchange.channels import ChannelLimits, CreditGate
 from task_manager.exchange.inbox import Delivery, no_release
 from task_manager.exchange.exchange_service import ExchangeService
 from task_manager.exchange.frames import SIZES, control_frame, handshake_frame, read_replies

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from task_manager.checkpoints.checkpoint_parts import TakenPart
 from task_manager.exchange.channels import LocalChannel
-from task_manager.exchange.credits import ChannelLimits, CreditGate
+from task_manager.exchange.channels import ChannelLimits, CreditGate
 from task_manager.exchange.inbox import Delivery, no_release
 from task_manager.exchange.inbox import Inbox
 from task_manager.exchange.output import Output

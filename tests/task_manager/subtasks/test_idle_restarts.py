@@ -15,7 +15,7 @@ import pytest
 import weir
 from task_manager.checkpoints.checkpoint_parts import TakenPart
 from task_manager.exchange.channels import LocalChannel
-from task_manager.exchange.credits import ChannelLimits, CreditGate
+from task_manager.exchange.channels import ChannelLimits, CreditGate
 from task_manager.exchange.inbox import Delivery
 from task_manager.exchange.gathering import Gathering
 from task_manager.exchange.inbox import Inbox

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from task_manager.exchange.credits import CancelledError
+from task_manager.exchange.channels import CancelledError
 from task_manager.subtasks.mailbox import Mailbox
 
 
