@@ -14,7 +14,7 @@ from experiments.simulation.world import Process
 from task_manager.exchange.channels import Channel, LocalChannel
 from task_manager.exchange.channels import ChannelLimits, CreditGate
 from task_manager.exchange.inbox import Delivery, no_release
-from task_manager.exchange.gathering import Gathering
+from task_manager.exchange.pace import Gathering
 from task_manager.exchange.inbox import Inbox
 from task_manager.exchange.peer_network import PeerNetwork
 from task_manager.state.state_client import GrpcStateClient

@@ -11,7 +11,7 @@ import grpc
 from task_manager.connections import connect
 from task_manager.exchange.channels import Channel, LocalChannel
 from task_manager.exchange.channels import ChannelLimits, CreditGate
-from task_manager.exchange.gathering import Gathering
+from task_manager.exchange.pace import Gathering
 from task_manager.exchange.inbox import Inbox
 from task_manager.exchange.peer_link import PeerLink
 from task_manager.state.state_client import GrpcStateClient

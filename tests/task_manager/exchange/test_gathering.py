@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from task_manager.exchange.gathering import Gathering
+from task_manager.exchange.pace import Gathering
 from task_manager.exchange.pace import Pace
 
 

@@ -17,7 +17,7 @@ from task_manager.checkpoints.checkpoint_parts import TakenPart
 from task_manager.exchange.channels import LocalChannel
 from task_manager.exchange.channels import ChannelLimits, CreditGate
 from task_manager.exchange.inbox import Delivery
-from task_manager.exchange.gathering import Gathering
+from task_manager.exchange.pace import Gathering
 from task_manager.exchange.inbox import Inbox
 from task_manager.exchange.output import Output
 from task_manager.exchange.output_edge import OutputEdge
