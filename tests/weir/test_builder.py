@@ -373,7 +373,7 @@ def test_sinks_end_branches():
 
 
 def test_key_types_agree_with_the_key_encoder():
-    from weir.keys.encoding import check_key_type
+    from weir.keys.hashing import check_key_type
     from weir.specs.expression_checks import check_key_columns
 
     def accepts(check, *arguments):

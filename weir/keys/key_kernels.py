@@ -1,10 +1,9 @@
 """Compiled loops over keys: hashing, routing, composite encoding.
 
-Called by ``weir.keys.hashing``, ``weir.keys.encoding`` and ``weir.keys.decoding`` only, which check what these loops
-take for granted. All kernels release the GIL, have explicit signatures (nothing is compiled in the middle of
-a run) and are cached on disk. Functions that call each other stay in this file, because the disk cache looks
-at one file only. Inputs may be read-only or unaligned, as views of Arrow buffers are; outputs are written in
-place.
+Called by ``weir.keys.hashing`` only, which checks what these loops take for granted. All kernels release the GIL, have
+explicit signatures (nothing is compiled in the middle of a run) and are cached on disk. Functions that call each other
+stay in this file, because the disk cache looks at one file only. Inputs may be read-only or unaligned, as views of
+Arrow buffers are; outputs are written in place.
 
 The hash is XXH64 with seed 0, as published; the state's location depends on it, so it can never change.
 """

@@ -1,7 +1,7 @@
 """Where a key most likely is, for processes that load no kernels: so that its owner is asked first, and not any other.
 
 Only the owner knows: what is wrong here costs one question more, never an answer. The bytes of keys are those of
-``weir.keys.encoding``, their hash that of ``weir.keys.hashing``; a test holds them together.
+``weir.keys.hashing``, and so is their hash; a test holds them together.
 """
 
 from __future__ import annotations

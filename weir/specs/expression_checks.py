@@ -52,7 +52,7 @@ def check_key_columns(step: str, columns: Iterable[str], schema: pa.Schema) -> N
 
 
 def _check_key_type(step: str, name: str, dtype: pa.DataType) -> None:
-    """The rule of ``weir.keys.encoding``, repeated here because that module loads compiled kernels."""
+    """The rule of ``weir.keys.hashing``, repeated here because that module loads compiled kernels."""
     if pa.types.is_floating(dtype):
         raise GraphError(
             f"step {step!r}: key column {name!r} is {dtype}, and equal floating-point values may differ in "

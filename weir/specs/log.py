@@ -9,7 +9,7 @@ import pyarrow as pa
 from typing_extensions import override
 
 from weir.errors import GraphError
-from weir.keys.encoding import check_key_type
+from weir.keys.hashing import check_key_type
 from weir.rows.nested_paths import Path
 from weir.specs.kafka import Delivery, OnTruncation, ValueFormat
 from weir.specs.kafka_values import ValueSpec

@@ -1,7 +1,7 @@
 """Entries that aggregates keep besides a key's cells: a key goes on with a value, a bucket or a block of registers.
 
 An entry's key is ``user key | value | length of the user key (4 bytes, big endian)``, where the value is in the form of
-keys (``weir.keys.encoding``). Its key group is that of the user key. This is a persisted format.
+keys (``weir.keys.hashing``). Its key group is that of the user key. This is a persisted format.
 """
 
 from __future__ import annotations

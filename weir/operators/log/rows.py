@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from weir.errors import InputError
-from weir.keys.encoding import key_bytes
+from weir.keys.hashing import key_bytes
 from weir.keys.hashing import hash_keys
 from weir.operators.sinks.json_lines_sink import json_lines
 from weir.rows.records import EVENT_TIME_COLUMN, user_columns

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from weir.keys import hashing as weir_keys
-from weir.keys.encoding import is_bytes_like
+from weir.keys.hashing import is_bytes_like
 from weir.protocol.queries import QueryError
 from weir.questions.json_values import bytes_of, plain
 

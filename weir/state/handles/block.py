@@ -97,7 +97,7 @@ class Keys:
 
     @cached_property
     def user_keys(self) -> list[bytes]:
-        """Canonical bytes of each of them (``weir.keys.encoding``); not to be changed."""
+        """Canonical bytes of each of them (``weir.keys.hashing``); not to be changed."""
         return self.column.to_list()
 
     def group_and_key(self, index: int) -> tuple[int, bytes]:

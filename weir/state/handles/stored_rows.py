@@ -4,7 +4,7 @@
 version               1 byte: 1
 rows                  4 bytes, little endian
 of each row           8 bytes: its order (int64); 4 bytes: how many bytes it has; both little endian
-the rows              one after the other: ``weir.keys.encoding`` of several columns, floats as the integers
+the rows              one after the other: ``weir.keys.hashing`` of several columns, floats as the integers
                       of their bits, lists, structs and decimals as the bytes of ``weir.rows.nested_values``
 ====================  =====================================================================================
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.effort import cases
 from tests.weir.operators.sources.json_paths_compared import assert_paths_agree, decode, mutate, padded
-from weir.operators.sources.json import json_columns
+from weir.operators.sources.json import json_decode
 from weir.operators.sources.json.json_decode import JsonDecoder
 from weir.operators.sources.json.json_lists import ListValues
 
@@ -100,9 +100,9 @@ def test_mutated_lists_are_read_alike(seed):
 
 
 def test_more_values_than_are_read_at_a_time(monkeypatch):
-    monkeypatch.setattr(json_columns, "_VALUES_MAX", 50)
-    monkeypatch.setattr(json_columns, "_VALUES_MIN", 50)
-    monkeypatch.setattr(json_columns, "_TEXT_BYTES_MAX", 4_000)
+    monkeypatch.setattr(json_decode, "_VALUES_MAX", 50)
+    monkeypatch.setattr(json_decode, "_VALUES_MIN", 50)
+    monkeypatch.setattr(json_decode, "_TEXT_BYTES_MAX", 4_000)
     rng = random.Random(7)
     some = []
     for number in range(80):
