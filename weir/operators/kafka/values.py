@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from weir.errors import InputError
-from weir.operators.sinks.json_lines_sink import json_lines
+from weir.operators.sinks.text_parts import json_lines
 from weir.rows.records import user_columns
 from weir.specs.kafka import KafkaSinkSpec
 

@@ -1,4 +1,4 @@
-"""How rows become the bytes of a part: JSON lines, CSV, Parquet.
+"""Which writer a part has, and that of Parquet; those of texts are in ``text_parts``.
 
 A writer is made for one part and used by one thread at a time. It encodes without the GIL.
 """
@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from weir.operators.sinks.json_lines_sink import frame_lines, naming_years, with_whole_minutes
+from weir.operators.sinks.text_parts import CsvPart, JsonLinesPart, PartWriter
 from weir.rows.frames import frame_of
 from weir.rows.records import batch_bytes
 from weir.specs import CsvSinkSpec, FileSinkSpec, JsonLinesSinkSpec, ParquetSinkSpec
@@ -26,37 +26,6 @@ from weir.specs import CsvSinkSpec, FileSinkSpec, JsonLinesSinkSpec, ParquetSink
 _SAMPLE_ROWS = 16 << 10
 _REPEATS_MIN = 8
 _ENDINGS = {"gzip": ".gz", "zstd": ".zst"}
-
-
-class PartWriter(ABC):
-    """Writes one part into a stream that somebody else opened and will close."""
-
-    @property
-    def held_bytes(self) -> int:
-        """Return the bytes of rows that are held back."""
-        return 0
-
-    def spill(self) -> None:
-        """Hold back nothing any more."""
-        self.flush()
-
-    @abstractmethod
-    def write(self, rows: pa.RecordBatch) -> None:
-        """Add rows; some may be held back until :meth:`end`."""
-
-    @abstractmethod
-    def flush(self) -> None:
-        """Bring out what need not be held back."""
-
-    @abstractmethod
-    def end(self) -> None:
-        """Write what was held back, and the end of the part."""
-
-    @abstractmethod
-    def abandon(self) -> None:
-        """Nobody wants the part; must not raise."""
-
-
 #: The end of a part's name, without the dot, and what makes the writer of a part in a stream.
 PartFormat = tuple[str, Callable[[Any, pa.Schema], PartWriter]]
 
@@ -74,77 +43,6 @@ def part_format(spec: FileSinkSpec) -> PartFormat:
             return f"csv{ending}", lambda stream, _: CsvPart(stream, spec.compression, spec.separator)
         case _:
             raise AssertionError(f"{type(spec).__name__} has no format")
-
-
-class _Kept(io.RawIOBase):
-    """A stream that does not close when the compressor that writes to it does."""
-
-    def __init__(self, stream: Any) -> None:
-        self._kept = stream
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        self._kept.write(data)
-        return len(data)
-
-
-class _TextPart(PartWriter):
-    """Text, compressed or not."""
-
-    def __init__(self, stream: Any, compression: str | None) -> None:
-        self._outer = stream
-        self._stream = (
-            stream if compression is None else pa.CompressedOutputStream(_Kept(stream), compression)
-        )
-
-    @abstractmethod
-    def _encode(self, frame: pl.DataFrame) -> bytes: ...
-
-    def write(self, rows: pa.RecordBatch) -> None:
-        """Write the lines."""
-        self._stream.write(self._encode(frame_of(rows)))
-
-    def flush(self) -> None:
-        """Hand lines to the operating system."""
-        if self._stream is self._outer:
-            self._stream.flush()
-
-    def end(self) -> None:
-        """Write the end of the compressed stream."""
-        if self._stream is not self._outer:
-            self._stream.close()
-
-    def abandon(self) -> None:
-        """Release the compressor."""
-        if self._stream is not self._outer:
-            with contextlib.suppress(OSError, ValueError):
-                self._stream.close()
-
-
-class JsonLinesPart(_TextPart):
-    """A part of JSON lines, with one object a line."""
-
-    def _encode(self, frame: pl.DataFrame) -> bytes:
-        return frame_lines(frame)
-
-
-class CsvPart(_TextPart):
-    """RFC 4180, with the names of the columns in the first line; a null is empty, an empty string ``""``."""
-
-    def __init__(self, stream: Any, compression: str | None, separator: str) -> None:
-        super().__init__(stream, compression)
-        self._separator = separator
-        self._is_begun = False
-
-    def _encode(self, frame: pl.DataFrame) -> bytes:
-        out = io.BytesIO()
-        with naming_years():
-            frame = with_whole_minutes(frame)
-            frame.write_csv(out, separator=self._separator, include_header=not self._is_begun)
-        self._is_begun = True
-        return out.getvalue()
 
 
 class ParquetPart(PartWriter):

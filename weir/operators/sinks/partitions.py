@@ -10,7 +10,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from weir.operators.sinks.json_lines_sink import odd_times
+from weir.operators.sinks.text_parts import odd_times
 
 #: What Hive, Spark, Polars and DuckDB take for a null.
 NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"

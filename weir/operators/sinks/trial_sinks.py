@@ -11,7 +11,7 @@ import pyarrow as pa
 from weir.author.operator import Operator, OperatorContext
 from weir.errors import InputError
 from weir.operators.dead_letters import DeadLetterFile
-from weir.operators.sinks.json_lines_sink import json_lines
+from weir.operators.sinks.text_parts import json_lines
 from weir.specs import BlackholeSpec, DeadLettersSpec, PrintSpec
 
 

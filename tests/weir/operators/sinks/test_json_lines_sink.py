@@ -12,7 +12,7 @@ from tests.effort import cases
 from weir.author.operator import OperatorContext
 from weir.errors import InputError, StateError
 from weir.operators.registry import create_operator
-from weir.operators.sinks.json_lines_sink import frame_lines
+from weir.operators.sinks.text_parts import frame_lines
 from weir.rows.records import with_system_columns
 from weir.specs import JsonLinesSinkSpec
 

@@ -1,10 +1,17 @@
-"""Rows as JSON lines; bytes, which JSON has not, are base64, as in answers to questions."""
+"""Rows as texts, JSON lines and CSV, and parts of these.
+
+Bytes, which JSON has not, are base64, as in answers to questions. A writer is made for one part and used by one thread
+at a time. It encodes without the GIL.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import io
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+
+from typing import Any
 
 import polars as pl
 import pyarrow as pa
@@ -79,7 +86,7 @@ def frame_lines(frame: pl.DataFrame) -> bytes:
     return out.getvalue()
 
 
-@contextmanager
+@contextlib.contextmanager
 def naming_years() -> Iterator[None]:
     """Write dates and times as texts.
 
@@ -137,3 +144,103 @@ def _changed(
         ]
         return pl.when(values.is_not_null()).then(pl.struct(fields))
     return change(values)
+
+
+class PartWriter(ABC):
+    """Writes one part into a stream that somebody else opened and will close."""
+
+    @property
+    def held_bytes(self) -> int:
+        """Return the bytes of rows that are held back."""
+        return 0
+
+    def spill(self) -> None:
+        """Hold back nothing any more."""
+        self.flush()
+
+    @abstractmethod
+    def write(self, rows: pa.RecordBatch) -> None:
+        """Add rows; some may be held back until :meth:`end`."""
+
+    @abstractmethod
+    def flush(self) -> None:
+        """Bring out what need not be held back."""
+
+    @abstractmethod
+    def end(self) -> None:
+        """Write what was held back, and the end of the part."""
+
+    @abstractmethod
+    def abandon(self) -> None:
+        """Nobody wants the part; must not raise."""
+
+
+class _Kept(io.RawIOBase):
+    """A stream that does not close when the compressor that writes to it does."""
+
+    def __init__(self, stream: Any) -> None:
+        self._kept = stream
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self._kept.write(data)
+        return len(data)
+
+
+class _TextPart(PartWriter):
+    """Text, compressed or not."""
+
+    def __init__(self, stream: Any, compression: str | None) -> None:
+        self._outer = stream
+        self._stream = (
+            stream if compression is None else pa.CompressedOutputStream(_Kept(stream), compression)
+        )
+
+    @abstractmethod
+    def _encode(self, frame: pl.DataFrame) -> bytes: ...
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        """Write the lines."""
+        self._stream.write(self._encode(frame_of(rows)))
+
+    def flush(self) -> None:
+        """Hand lines to the operating system."""
+        if self._stream is self._outer:
+            self._stream.flush()
+
+    def end(self) -> None:
+        """Write the end of the compressed stream."""
+        if self._stream is not self._outer:
+            self._stream.close()
+
+    def abandon(self) -> None:
+        """Release the compressor."""
+        if self._stream is not self._outer:
+            with contextlib.suppress(OSError, ValueError):
+                self._stream.close()
+
+
+class JsonLinesPart(_TextPart):
+    """A part of JSON lines, with one object a line."""
+
+    def _encode(self, frame: pl.DataFrame) -> bytes:
+        return frame_lines(frame)
+
+
+class CsvPart(_TextPart):
+    """RFC 4180, with the names of the columns in the first line; a null is empty, an empty string ``""``."""
+
+    def __init__(self, stream: Any, compression: str | None, separator: str) -> None:
+        super().__init__(stream, compression)
+        self._separator = separator
+        self._is_begun = False
+
+    def _encode(self, frame: pl.DataFrame) -> bytes:
+        out = io.BytesIO()
+        with naming_years():
+            frame = with_whole_minutes(frame)
+            frame.write_csv(out, separator=self._separator, include_header=not self._is_begun)
+        self._is_begun = True
+        return out.getvalue()
