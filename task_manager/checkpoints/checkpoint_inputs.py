@@ -130,7 +130,7 @@ class CheckpointInputs:
         edge_index: int | None = None,
         but: Collection[ChannelId] = (),
     ) -> list[Delivery] | None:
-        """The batches that come next of what was put aside, see ``deliveries.take_rows``; None: none is left."""
+        """The batches that come next of what was put aside, see ``inbox.take_rows``; None: none is left."""
         return take_rows(self._ready, wanted, schema, edge_index, but) if self._ready else None
 
     def put_aside(self, delivery: Delivery) -> bool:

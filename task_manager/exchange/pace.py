@@ -253,7 +253,7 @@ class Pace:
 
     @property
     def wave_s(self) -> float:
-        """How long whatever comes first waits for the rest of a wave (see ``gathering``); 0: rows are no trickle."""
+        """How long whatever comes first waits for the rest of a wave (see above); 0: rows are no trickle."""
         gathering = self._gathering
         if gathering is None:
             return 0.0

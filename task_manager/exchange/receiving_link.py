@@ -26,7 +26,7 @@ from weir.types import ChannelId
 #: Credits are gathered for so long before they are sent: every reply wakes a thread at the other end.
 _CREDIT_DELAY_S = 0.01
 #: And for so long while they are fewer than these batches of a channel and these bytes, and their consumer mostly
-#: waits: a sender holds rows back at twice as many (``credits.IDLE_BATCHES``).
+#: waits: a sender holds rows back at twice as many (``channels.IDLE_BATCHES``).
 _FEW_DELAY_S, _FEW_BATCHES, _FEW_BYTES, _FEW_BUSY_SHARE = 0.08, 8, 16 << 10, 0.5
 #: So many of one link, or of so many bytes, go at once: the sender may wait for them.
 _CREDITS_MAX, _CREDIT_BYTES_MAX = 16, 1 << 20

@@ -139,7 +139,7 @@ def scan_lists(
 
 
 class Scratch(Protocol):
-    """What the values of lists are scanned into: ``json_columns`` makes it, and describes the arrays."""
+    """What the values of lists are scanned into: ``json_decode`` makes it, and describes the arrays."""
 
     entries: Entries
     cells: Cells
