@@ -17,7 +17,7 @@ from weir.operators.keyed.state_codec import counted_before, kept_snapshots, key
 from weir.operators.pauses import Pause
 from weir.operators.windows.panes.folds import Folds
 from weir.operators.windows.panes.pane_times import check_times, panes_of
-from weir.operators.windows.panes.part_rows import PartRows, split_parts
+from weir.operators.windows.panes.window_part import PartRows, split_parts
 from weir.operators.windows.panes.rolling import RollingWindows
 from weir.operators.windows.panes.told_windows import ToldWindows
 from weir.operators.windows.panes.window_codec import (
