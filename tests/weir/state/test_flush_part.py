@@ -6,7 +6,7 @@ import numpy as np
 
 from weir.keys.hashing import KeyColumn, hash_keys
 from weir.state.stores.memory import MemoryBackend
-from weir.state.tables.cells import cell_writes
+from weir.state.tables.cells import stored_cells
 from weir.state.tables.cells.cell_table import CellTable
 
 
@@ -23,10 +23,10 @@ def stored(backend: MemoryBackend) -> int:
 def test_a_share_of_the_dirty_slots_is_written_at_each_call():
     backend = MemoryBackend()
     state = CellTable(backend, 0, 1, 64 << 20, 128)
-    count = 10 * cell_writes.FLUSH_KEYS_MAX
+    count = 10 * stored_cells.FLUSH_KEYS_MAX
     touch(state, range(count))
     assert not state.flush_part(0.25)
-    assert count // 4 <= stored(backend) <= count // 4 + cell_writes.FLUSH_KEYS_MAX
+    assert count // 4 <= stored(backend) <= count // 4 + stored_cells.FLUSH_KEYS_MAX
     assert state.flush_part(1.0)
     assert stored(backend) == count
     assert state.flush_part(0.0), "nothing is dirty any more"
@@ -35,7 +35,7 @@ def test_a_share_of_the_dirty_slots_is_written_at_each_call():
 def test_slots_that_become_dirty_meanwhile_wait_for_the_next_flush():
     backend = MemoryBackend()
     state = CellTable(backend, 0, 1, 64 << 20, 128)
-    touch(state, range(4 * cell_writes.FLUSH_KEYS_MAX))
+    touch(state, range(4 * stored_cells.FLUSH_KEYS_MAX))
     state.flush_part(0.1)
     touch(state, range(100_000, 100_010))
     assert state.flush_part(1.0)
@@ -68,7 +68,7 @@ def test_evictions_and_drops_between_the_parts_lose_nothing():
 def test_a_flush_in_between_writes_everything_and_the_parts_go_on():
     backend = MemoryBackend()
     state = CellTable(backend, 0, 1, 64 << 20, 128)
-    count = 4 * cell_writes.FLUSH_KEYS_MAX
+    count = 4 * stored_cells.FLUSH_KEYS_MAX
     touch(state, range(count))
     assert not state.flush_part(0.25)
     # Some of it written and changed again, some not written yet, some new.

@@ -3,7 +3,7 @@
 What is where: a key is cached (its slot's cells are the truth; dirty if the backend does not have them yet), or it is
 in the backend, or it has no state. A batch's unknown keys come in one read, in key order
 (``weir.state.tables.cells.stored_cells``); dirty slots go down at a flush and when they are evicted
-(``weir.state.tables.cells.cell_writes``).
+(``weir.state.tables.cells.stored_cells``).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from weir.keys import hashing as weir_keys
 from weir.state.api import StateBackend
 from weir.state.tables.capture import Capture
 from weir.state.tables.cells import accumulators
-from weir.state.tables.cells.cell_writes import CellWrites
+from weir.state.tables.cells.stored_cells import CellWrites
 from weir.state.tables.cells.slot_table import SlotTable
 from weir.state.tables.cells.stored_cells import StoredCells
 from weir.state.tables.expiry import Expiry
