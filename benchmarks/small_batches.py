@@ -24,8 +24,7 @@ import numpy as np
 
 from benchmarks.events_file import events_directory
 from benchmarks.results import BenchmarkError
-from task_manager.exchange.channels import LocalChannel
-from task_manager.exchange.channels import ChannelLimits, CreditGate
+from task_manager.exchange.channels import ChannelLimits, CreditGate, LocalChannel
 from task_manager.exchange.inbox import Inbox
 from task_manager.exchange.output import Output
 from task_manager.exchange.output_edge import OutputEdge

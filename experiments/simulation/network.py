@@ -11,11 +11,9 @@ import pyarrow as pa
 
 from experiments.simulation.connection import Connection
 from experiments.simulation.world import Process
-from task_manager.exchange.channels import Channel, LocalChannel
-from task_manager.exchange.channels import ChannelLimits, CreditGate
-from task_manager.exchange.inbox import Delivery, no_release
+from task_manager.exchange.channels import Channel, ChannelLimits, CreditGate, LocalChannel
+from task_manager.exchange.inbox import Delivery, Inbox, no_release
 from task_manager.exchange.pace import Gathering
-from task_manager.exchange.inbox import Inbox
 from task_manager.exchange.peer_network import PeerNetwork
 from task_manager.state.state_client import GrpcStateClient
 from weir import threads

@@ -4,21 +4,19 @@ Used by the subtask's thread. Decisions are ``weir.protocol.checkpoints.alignmen
 its credit, so the senders' credits bound it; what is recorded is bounded here.
 """
 
-
 from __future__ import annotations
+
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
+
 import pyarrow as pa
+
 from task_manager.checkpoints.checkpoint_parts import Checkpoints, TakenPart
-from task_manager.exchange.inbox import ChannelOpened, Delivery, RowsWanted, take_rows
-from task_manager.exchange.inbox import Inbox
+from task_manager.exchange.inbox import ChannelOpened, Delivery, Inbox, RowsWanted, take_rows
 from weir.clock import Clock
 from weir.protocol.checkpoints.alignment import BarrierAligner, Step
 from weir.rows.records import Barrier, EndOfStream, InputRows, RouteMarker, batch_bytes
 from weir.types import ChannelId
-from collections.abc import Callable
-from weir.protocol.checkpoints.alignment import Step
-from weir.rows.records import Barrier, InputRows
 
 #: Rows that a barrier may overtake; more, and the checkpoint fails.
 _RECORDED_BYTES_MAX = 64 << 20

@@ -10,17 +10,18 @@ keeps latency and the length of a rescale short; a fast one is limited by elemen
 passes.
 """
 
-
 from __future__ import annotations
+
 import threading
 from collections import deque
 from dataclasses import dataclass
 from typing import Protocol
+
+import pyarrow as pa
+
+from task_manager.exchange.inbox import Delivery, Inbox, no_release
 from weir.clock import Clock
 from weir.errors import WeirError
-import pyarrow as pa
-from task_manager.exchange.inbox import Delivery, no_release
-from task_manager.exchange.inbox import Inbox
 from weir.rows.block import TextRoom
 from weir.rows.records import Element, batch_bytes
 from weir.types import ChannelId

@@ -3,20 +3,20 @@
 How much that is, the credits of the producers bound (``channels.py``).
 """
 
-
 from __future__ import annotations
+
+import enum
 from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-import pyarrow as pa
-from weir.rows.records import JOINED_BYTES, Element, Idle
-from weir.types import ChannelId
-import enum
-from collections.abc import Collection
 from typing import Protocol
+
+import pyarrow as pa
+
 from weir import threads
 from weir.clock import Clock, SystemClock
-from weir.rows.records import Barrier, EndOfStream, Watermark
+from weir.rows.records import JOINED_BYTES, Barrier, Element, EndOfStream, Idle, Watermark
+from weir.types import ChannelId
 
 #: More elements than an inbox ever has.
 _MANY = 1 << 62

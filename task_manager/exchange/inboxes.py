@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from task_manager.exchange.inbox import ChannelOpened, Delivery, no_release
-from task_manager.exchange.inbox import Inbox
+from task_manager.exchange.inbox import ChannelOpened, Delivery, Inbox, no_release
 from task_manager.topology import Topology
 from weir.clock import Clock
 from weir.errors import HandshakeError

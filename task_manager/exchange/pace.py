@@ -18,8 +18,8 @@ their watermark. So each subtask works once in a wave, whatever the number of it
 waits for long at its source only: where each subtask let rows gather for itself, it waited once for each stage.
 """
 
-
 from __future__ import annotations
+
 import time
 import weakref
 from collections.abc import Callable

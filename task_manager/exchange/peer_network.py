@@ -9,10 +9,9 @@ from typing import TypeVar
 import grpc
 
 from task_manager.connections import connect
-from task_manager.exchange.channels import Channel, LocalChannel
-from task_manager.exchange.channels import ChannelLimits, CreditGate
-from task_manager.exchange.pace import Gathering
+from task_manager.exchange.channels import Channel, ChannelLimits, CreditGate, LocalChannel
 from task_manager.exchange.inbox import Inbox
+from task_manager.exchange.pace import Gathering
 from task_manager.exchange.peer_link import PeerLink
 from task_manager.state.state_client import GrpcStateClient
 from weir.clock import Clock

@@ -10,9 +10,8 @@ from functools import partial
 
 import pyarrow as pa
 
-from task_manager.exchange.inbox import Delivery, no_release
 from task_manager.exchange.frames import FrameDecoder, read_head, reply_frame
-from task_manager.exchange.inbox import Inbox
+from task_manager.exchange.inbox import Delivery, Inbox, no_release
 from task_manager.exchange.shared_memory import ReceivedMemory
 from task_manager.exchange.sockets import FrameReader, hang_up, send_all, send_some
 from weir import threads

@@ -11,8 +11,7 @@ from concurrent.futures import Future
 from threading import Lock
 
 from task_manager.exchange.channels import CancelledError
-from task_manager.exchange.inbox import Delivery
-from task_manager.exchange.inbox import Inbox, Wave
+from task_manager.exchange.inbox import Delivery, Inbox, Wave
 from task_manager.exchange.output import Output
 from task_manager.exchange.pace import Pace
 from task_manager.progress import SubtaskProgress

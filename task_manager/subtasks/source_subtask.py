@@ -11,9 +11,9 @@ from weir import threads
 from weir.author.operator import Json, OperatorContext, Poll, SourceReader
 from weir.author.watermarks import WatermarkStrategy
 from weir.errors import InputError
-from weir.operators.subtask_times import ReaderTimes
 from weir.operators.step_errors import as_kept, name_step, naming_step
 from weir.operators.step_flow import StepFlow
+from weir.operators.subtask_times import ReaderTimes
 from weir.protocol.watermarks.time_reached import WatermarkTimes
 from weir.rows.block import Block
 from weir.rows.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, Watermark

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from task_manager.checkpoints.checkpoint_parts import Checkpoints
-from task_manager.exchange.pace import Gathering
 from task_manager.exchange.output import Output
+from task_manager.exchange.pace import Gathering
 from task_manager.progress import SubtaskProgress
 from task_manager.subtasks.mailbox import Mailbox
 from weir.clock import Clock

@@ -9,11 +9,10 @@ from functools import partial
 
 import pyarrow as pa
 
-from task_manager.checkpoints.checkpoint_inputs import CheckpointInputs
+from task_manager.checkpoints.checkpoint_inputs import BarrierPassing, CheckpointInputs
 from task_manager.exchange.inbox import GONE, ChannelOpened, Delivery, RowsWanted, no_release
 from task_manager.ownership.group_ownership import GroupState, Ownership, RescaleReports
 from task_manager.progress import InputWatermark
-from task_manager.checkpoints.checkpoint_inputs import BarrierPassing
 from task_manager.subtasks.subtask import Subtask
 from task_manager.subtasks.subtask_parts import SubtaskParts
 from task_manager.subtasks.told_events import ToldEvents

@@ -19,18 +19,19 @@ The format is a promise (state is stored under these bytes); golden values are i
 Floating point is refused: -0.0 equals 0.0 and NaN differs from itself, so bytes cannot stand for the value.
 """
 
-
 from __future__ import annotations
+
 from collections.abc import Sequence
 from functools import cached_property
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
-from weir.errors import GraphError, InputError
+
+from weir.errors import GraphError, InputError, StateError
 from weir.keys import key_kernels as kernels
 from weir.types import MAX_PARALLELISM_MAX
-from weir.errors import StateError
 
 _WIDE_BYTES_IDS = frozenset(plain.id for plain in (pa.large_string(), pa.large_binary()))
 #: Types whose buffers are the keys as they stand.

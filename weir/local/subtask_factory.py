@@ -15,9 +15,9 @@ from weir.local.subtasks import LocalSource, LocalSubtask, LocalTask, OnBarrier
 from weir.operators.chain import OperatorChain
 from weir.operators.dead_letters import DeadLetterFile
 from weir.operators.factories import make_operator, make_reader
-from weir.operators.subtask_times import ReaderTimes
 from weir.operators.registry import create_combiner
 from weir.operators.step_contexts import StepLetters, step_context
+from weir.operators.subtask_times import ReaderTimes
 from weir.plan.graph import Node, Stage
 from weir.protocol.routing import RoutingTable
 from weir.specs import CollectSpec

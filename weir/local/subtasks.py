@@ -11,9 +11,8 @@ from weir.author.operator import NEVER_US, Json, OperatorContext, Poll, SourceRe
 from weir.clock import Clock
 from weir.local.channels import LocalOutput
 from weir.operators.chain import OperatorChain
-from weir.operators.subtask_times import ReaderTimes
 from weir.operators.step_errors import as_kept, naming_step
-from weir.operators.subtask_times import TaskTimes
+from weir.operators.subtask_times import ReaderTimes, TaskTimes
 from weir.protocol.checkpoints.alignment import BarrierAligner, Step
 from weir.protocol.job.event_counts import EventCounts
 from weir.protocol.watermarks.watermark_drift import AlignedSource

@@ -3,26 +3,28 @@
 Used by the subtasks of task managers and by jobs in one process (``weir.local``).
 """
 
-
 from __future__ import annotations
+
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Generic, TypeVar
-from weir.author.operator import Json, Poll
+
+import pyarrow as pa
+
+from weir.author.operator import HELD_INPUT, Json, Poll
 from weir.author.watermarks import WatermarkStrategy
 from weir.operators.chain import OperatorChain
 from weir.operators.chain_ports import SubtaskOutput
-from weir.operators.step_flow import WaitingRows
-from weir.protocol.watermarks.input_times import InputTimes, times_to_json
-from weir.protocol.watermarks.time_reached import SourceWatermark
-from weir.protocol.watermarks.watermark_drift import WatermarkDrift
-from weir.rows.records import WATERMARK_MIN_MS, Idle, Watermark
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
-import pyarrow as pa
-from weir.author.operator import HELD_INPUT, Json
 from weir.operators.step_flow import StepFlow, WaitingRows
-from weir.protocol.watermarks.time_reached import WatermarkForward, WatermarkTracker, channels_by_edge
+from weir.protocol.watermarks.input_times import InputTimes, times_to_json
+from weir.protocol.watermarks.time_reached import (
+    SourceWatermark,
+    WatermarkForward,
+    WatermarkTracker,
+    channels_by_edge,
+)
+from weir.protocol.watermarks.watermark_drift import WatermarkDrift
 from weir.rows import row_watermarks
 from weir.rows.records import KEY_HASH_COLUMN, WATERMARK_MAX_MS, WATERMARK_MIN_MS, Idle, Watermark
 from weir.types import ChannelId

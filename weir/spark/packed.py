@@ -12,8 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from weir.keys.hashing import key_bytes
-from weir.keys.hashing import hash_keys, key_groups
+from weir.keys.hashing import hash_keys, key_bytes, key_groups
 from weir.spark.marks import Mark, apart, batch_of, unmarked
 from weir.spark.types import cast_batch
 

@@ -6,8 +6,7 @@ import threading
 
 import pyarrow as pa
 
-from task_manager.exchange.channels import LocalChannel
-from task_manager.exchange.channels import ChannelLimits, CreditGate
+from task_manager.exchange.channels import ChannelLimits, CreditGate, LocalChannel
 from task_manager.exchange.inbox import Inbox
 from weir.clock import Clock, SystemClock
 from weir.types import ChannelId, SubtaskId

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from task_manager.exchange.channels import LocalChannel
-from task_manager.exchange.channels import ChannelLimits, CreditGate
+from task_manager.exchange.channels import ChannelLimits, CreditGate, LocalChannel
 from task_manager.exchange.inbox import Inbox
 from weir.clock import Clock, SystemClock
 from weir.plan.graph import Edge, Exchange

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from task_manager.exchange.pace import Gathering
-from task_manager.exchange.pace import Pace
+from task_manager.exchange.pace import Gathering, Pace
 
 
 class Process:

@@ -8,8 +8,7 @@ import time
 import pyarrow as pa
 import pytest
 
-from task_manager.exchange.inbox import Delivery, RowsWanted, no_release
-from task_manager.exchange.inbox import Inbox, Wave
+from task_manager.exchange.inbox import Delivery, Inbox, RowsWanted, Wave, no_release
 from tests.task_manager.exchange.local_channels import CHANNEL, batch, local
 from weir.rows.records import Barrier, Watermark
 from weir.testing.manual_clock import ManualClock

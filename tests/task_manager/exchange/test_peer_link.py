@@ -17,10 +17,9 @@ from task_manager import connections
 from task_manager.checkpoints.image_calls import ImageCalls
 from task_manager.connections import check_channel_job, connect, let_grpc_sleep
 from task_manager.exchange.channels import ChannelLimits, CreditGate
-from task_manager.exchange.inbox import Delivery, no_release
 from task_manager.exchange.exchange_service import ExchangeService
 from task_manager.exchange.frames import SIZES, control_frame, handshake_frame, read_replies
-from task_manager.exchange.inbox import Inbox
+from task_manager.exchange.inbox import Delivery, Inbox, no_release
 from task_manager.exchange.peer_link import PeerLink, RemoteChannel
 from task_manager.exchange.peer_network import PeerNetwork
 from task_manager.exchange.shared_memory import SHARED_BYTES

@@ -7,8 +7,7 @@ import time
 import pyarrow as pa
 import pytest
 
-from task_manager.exchange.channels import LocalChannel
-from task_manager.exchange.channels import IDLE_BATCHES, ChannelLimits, CreditGate
+from task_manager.exchange.channels import IDLE_BATCHES, ChannelLimits, CreditGate, LocalChannel
 from task_manager.exchange.inbox import Inbox
 from task_manager.exchange.writer import BatchPolicy, ChannelWriter
 from tests.task_manager.exchange.made_channels import NoWaker, batch, channel, drain

@@ -11,10 +11,8 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from task_manager.checkpoints.checkpoint_parts import TakenPart
-from task_manager.exchange.channels import LocalChannel
-from task_manager.exchange.channels import ChannelLimits, CreditGate
-from task_manager.exchange.inbox import Delivery, no_release
-from task_manager.exchange.inbox import Inbox
+from task_manager.exchange.channels import ChannelLimits, CreditGate, LocalChannel
+from task_manager.exchange.inbox import Delivery, Inbox, no_release
 from task_manager.exchange.output import Output
 from task_manager.exchange.output_edge import OutputEdge
 from task_manager.exchange.writer import BatchPolicy

@@ -5,10 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 
 from task_manager.checkpoints.checkpoint_parts import TakenPart
-from task_manager.exchange.channels import LocalChannel
-from task_manager.exchange.channels import ChannelLimits, CreditGate
-from task_manager.exchange.inbox import Delivery
-from task_manager.exchange.inbox import Inbox
+from task_manager.exchange.channels import ChannelLimits, CreditGate, LocalChannel
+from task_manager.exchange.inbox import Delivery, Inbox
 from task_manager.exchange.output import Output
 from task_manager.exchange.output_edge import OutputEdge
 from task_manager.exchange.writer import BatchPolicy

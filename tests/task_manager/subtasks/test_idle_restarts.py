@@ -14,13 +14,11 @@ import pytest
 
 import weir
 from task_manager.checkpoints.checkpoint_parts import TakenPart
-from task_manager.exchange.channels import LocalChannel
-from task_manager.exchange.channels import ChannelLimits, CreditGate
-from task_manager.exchange.inbox import Delivery
-from task_manager.exchange.pace import Gathering
-from task_manager.exchange.inbox import Inbox
+from task_manager.exchange.channels import ChannelLimits, CreditGate, LocalChannel
+from task_manager.exchange.inbox import Delivery, Inbox
 from task_manager.exchange.output import Output
 from task_manager.exchange.output_edge import OutputEdge
+from task_manager.exchange.pace import Gathering
 from task_manager.exchange.writer import BatchPolicy
 from task_manager.progress import SubtaskProgress
 from task_manager.subtasks.mailbox import Mailbox

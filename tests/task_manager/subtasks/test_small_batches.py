@@ -5,8 +5,7 @@ import sys
 
 import pyarrow as pa
 
-from task_manager.exchange.inbox import Delivery, no_release
-from task_manager.exchange.inbox import Inbox
+from task_manager.exchange.inbox import Delivery, Inbox, no_release
 from task_manager.progress import SubtaskState
 from tests.task_manager.subtasks.made_subtasks import input_channels, task_subtask
 from weir.author.operator import Operator

@@ -7,8 +7,7 @@ import pyarrow as pa
 import pytest
 
 import weir
-from task_manager.exchange.inbox import Delivery
-from task_manager.exchange.inbox import Inbox
+from task_manager.exchange.inbox import Delivery, Inbox
 from tests.task_manager.subtasks.scripted_subtasks import (
     LEFT,
     RIGHT,

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weir.errors import CheckpointError
-from weir.protocol.watermarks.time_reached import WatermarkTracker
 from weir.protocol.watermarks.input_times import InputTimes, restored_times, times_key, times_to_json
+from weir.protocol.watermarks.time_reached import WatermarkTracker
 from weir.types import ChannelId, SubtaskId
 
 MIN_MS, MAX_MS = -(2**63), 2**63 - 1

@@ -1,18 +1,16 @@
 """What an aggregate is: which rows it takes, and counts, sums, extremes and means of them."""
 
-
 from __future__ import annotations
+
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import ClassVar
+
 import numpy as np
 import polars as pl
 import pyarrow as pa
-from weir.operators.stateless.expressions import ExpressionInput
-from weir.operators.stateless.small_predicates import SmallPredicate, small_predicate
-from weir.specs.aggregate_functions import AnyAggregate, different_conditions
-from weir.specs.row_wise import has_selector
-from abc import ABC, abstractmethod
-from typing import ClassVar
 from typing_extensions import override
+
 from weir.errors import WeirError
 from weir.operators.aggregation import fold_kernels as kernels
 from weir.operators.aggregation.columns import (
@@ -25,8 +23,11 @@ from weir.operators.aggregation.columns import (
     rows_that_count,
     words,
 )
+from weir.operators.stateless.expressions import ExpressionInput
+from weir.operators.stateless.small_predicates import SmallPredicate, small_predicate
 from weir.rows.records import plain_array
-from weir.specs.aggregate_functions import AnyAggregate
+from weir.specs.aggregate_functions import AnyAggregate, different_conditions
+from weir.specs.row_wise import has_selector
 
 #: All rows count.
 ALL_VALID = np.zeros(0, dtype=np.uint8)

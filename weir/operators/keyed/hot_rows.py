@@ -22,8 +22,7 @@ from weir.keys import hashing as weir_keys
 from weir.keys.hot_keys import HotKeySample
 from weir.operators.aggregation import fold_kernels as kernels
 from weir.operators.aggregation.columns import NO_TIMES, Cells, FoldRows
-from weir.operators.aggregation.fold import Conditions
-from weir.operators.aggregation.fold import Fold
+from weir.operators.aggregation.fold import Conditions, Fold
 from weir.operators.aggregation.fold_classes import made_folds
 from weir.operators.aggregation.packed_cells import packed, packed_bytes, unpacked
 from weir.plan.restored_rows import FROM_A_SAVEPOINT

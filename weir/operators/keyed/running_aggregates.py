@@ -12,8 +12,7 @@ from weir.author.operator import Json, Operator, OperatorContext
 from weir.errors import CheckpointError, StateError
 from weir.keys import hashing as weir_keys
 from weir.operators.aggregation.columns import NO_TIMES, Cells, FoldRows, event_times
-from weir.operators.aggregation.fold import Conditions
-from weir.operators.aggregation.fold import Fold
+from weir.operators.aggregation.fold import Conditions, Fold
 from weir.operators.aggregation.fold_classes import cell_count, made_folds
 from weir.operators.aggregation.part_entries import part_keys
 from weir.operators.aggregation.parts import Pieces, make_parts

@@ -9,8 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from weir.errors import InputError
-from weir.keys.hashing import key_bytes
-from weir.keys.hashing import hash_keys
+from weir.keys.hashing import hash_keys, key_bytes
 from weir.operators.sinks.text_parts import json_lines
 from weir.rows.records import EVENT_TIME_COLUMN, user_columns
 from weir.specs.log import LogSinkSpec

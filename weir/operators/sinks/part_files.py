@@ -22,9 +22,9 @@ import pyarrow as pa
 from weir.author.operator import Json, OperatorContext
 from weir.errors import InputError, StateMismatchError
 from weir.operators.sinks.part_formats import part_format
-from weir.operators.sinks.text_parts import PartWriter
 from weir.operators.sinks.place_errors import unwritable
 from weir.operators.sinks.places import open_place
+from weir.operators.sinks.text_parts import PartWriter
 from weir.operators.sinks.two_phase import TransactionId, TwoPhaseSink
 from weir.rows.records import user_columns
 from weir.specs import FileSinkSpec

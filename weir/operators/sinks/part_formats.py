@@ -6,19 +6,15 @@ A writer is made for one part and used by one thread at a time. It encodes witho
 from __future__ import annotations
 
 import contextlib
-import io
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from weir.operators.sinks.text_parts import CsvPart, JsonLinesPart, PartWriter
-from weir.rows.frames import frame_of
 from weir.rows.records import batch_bytes
 from weir.specs import CsvSinkSpec, FileSinkSpec, JsonLinesSinkSpec, ParquetSinkSpec
 

@@ -12,10 +12,10 @@ from typing import Any
 import pyarrow as pa
 
 from weir.operators.sinks.part_files import pending
-from weir.operators.sinks.text_parts import PartWriter
 from weir.operators.sinks.partitions import Values, cut_column, folder_of, split
 from weir.operators.sinks.places import Place
 from weir.operators.sinks.row_logs import log_name, log_prefix
+from weir.operators.sinks.text_parts import PartWriter
 from weir.rows.records import batch_bytes
 
 log = logging.getLogger(__name__)

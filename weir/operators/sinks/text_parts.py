@@ -10,7 +10,6 @@ import contextlib
 import io
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-
 from typing import Any
 
 import polars as pl

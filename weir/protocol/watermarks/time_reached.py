@@ -1,9 +1,9 @@
 """How far event time has come: at a source and its splits, and over a subtask's inputs; when it is told. Pure."""
 
-
 from __future__ import annotations
-from collections.abc import Hashable
+
 from collections.abc import Collection, Hashable, Iterable, Mapping
+
 from weir.types import ChannelId
 
 _MIN_MS = -(2**63)

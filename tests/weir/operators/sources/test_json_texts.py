@@ -12,8 +12,7 @@ import pytest
 from tests.effort import cases
 from tests.weir.operators.sources.json_paths_compared import padded
 from weir.kernels.bytes import PADDING_BYTES
-from weir.operators.sources.json.json_decode import ScanColumns
-from weir.operators.sources.json.json_decode import JsonDecoder
+from weir.operators.sources.json.json_decode import JsonDecoder, ScanColumns
 
 #: Ends of the ranges that UTF-8 allows, and what lies just outside them.
 _SEQUENCES = [

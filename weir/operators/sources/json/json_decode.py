@@ -3,12 +3,16 @@
 The scanner fills flat arrays, by tables that are made for a schema (:class:`ScanColumns`).
 """
 
-
 from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.types as pa_types
+
+from weir.kernels.behind import KernelBehind
 from weir.kernels.bytes import PADDING_BYTES
 from weir.operators.sources.json.json_entries import (
     CELLS_MAX,
@@ -42,13 +46,11 @@ from weir.operators.sources.json.json_scan import (
     Cells,
     Entries,
     fill_slots,
+    scan_lines,
 )
-from weir.rows.nested_paths import Path
-from dataclasses import dataclass
-from weir.kernels.behind import KernelBehind
-from weir.operators.sources.json.json_scan import scan_lines
 from weir.operators.sources.json.json_strict import DecodedLines, Rejection, StrictDecoder
 from weir.operators.sources.lines.line_shapes import cut_lines
+from weir.rows.nested_paths import Path
 
 _INT64_MAX = 2**63 - 1
 #: Of more, the hash tables are not worth their memory.

@@ -14,9 +14,8 @@ from weir.author.watermarks import DEFAULT_STRATEGY
 from weir.errors import GraphError, InputError
 from weir.operators.event_times import EventTimes, TimesOfRows
 from weir.operators.sources.files.positions import SourceCounts
-from weir.operators.sources.paced.source_progress import DecodedRows
 from weir.operators.sources.paced.schedule import Schedule, is_trickle
-from weir.operators.sources.paced.source_progress import SourceProgress, SourceTimes
+from weir.operators.sources.paced.source_progress import DecodedRows, SourceProgress, SourceTimes
 from weir.rows import row_watermarks
 from weir.rows.block import Block, Due, LateColumn
 from weir.rows.python_values import row_json

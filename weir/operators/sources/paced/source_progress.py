@@ -6,23 +6,30 @@ that start. If the subtasks are others, what is left is shared among them, and e
 given so far.
 """
 
-
 from __future__ import annotations
+
 from collections.abc import Hashable, Iterable, Sequence
+
 import numpy as np
 import pyarrow as pa
+
 from weir.author.watermarks import WatermarkGenerator, WatermarkStrategy
-from weir.operators.event_times import generated
+from weir.operators.event_times import TimesOfRows, generated
 from weir.operators.sources.files.positions import SchedulePlace, SourceCounts
 from weir.operators.sources.paced.schedule import Schedule
 from weir.protocol.watermarks.time_reached import SplitTimes
 from weir.rows import row_watermarks
-from weir.rows.records import EVENT_TIME_COLUMN, WATERMARK_MAX_MS, WATERMARK_MIN_MS, int64_column
+from weir.rows.block import Block, LateColumn
+from weir.rows.records import (
+    BATCH_BYTES_MAX,
+    EVENT_TIME_COLUMN,
+    WATERMARK_MAX_MS,
+    WATERMARK_MIN_MS,
+    batch_bytes,
+    int64_column,
+)
 from weir.rows.row_watermarks import RowWatermarks
 from weir.specs import SourceSpec
-from weir.operators.event_times import TimesOfRows
-from weir.rows.block import Block, LateColumn
-from weir.rows.records import BATCH_BYTES_MAX, batch_bytes
 
 #: Rows are looked at before they are due in blocks of up to this many bytes: parts of a block keep all of it.
 _AHEAD_BYTES_MAX = 2 << 20

@@ -18,8 +18,8 @@ from weir.operators.sources.files.discovery import Discovery
 from weir.operators.sources.files.own_copies import own_copy
 from weir.operators.sources.files.positions import SourceCounts, time_from_json, time_to_json
 from weir.operators.sources.files.splits import assign, plan_number, share_evenly
-from weir.operators.sources.paced.source_progress import DecodedRows
 from weir.operators.sources.paced.pacing import BatchSource
+from weir.operators.sources.paced.source_progress import DecodedRows
 from weir.operators.sources.user.source_rows import checked_rows
 from weir.operators.sources.user.user_splits import (
     OpenSplit,

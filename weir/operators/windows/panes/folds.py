@@ -9,8 +9,7 @@ import pyarrow as pa
 
 from weir.operators.aggregation import fold_kernels as kernels
 from weir.operators.aggregation.columns import Cells, FoldRows, event_times
-from weir.operators.aggregation.fold import Conditions
-from weir.operators.aggregation.fold import Fold
+from weir.operators.aggregation.fold import Conditions, Fold
 from weir.operators.aggregation.fold_classes import fold_class
 from weir.operators.aggregation.parts import make_parts
 from weir.operators.windows.panes.text_folds import TextByTimeFold

@@ -13,8 +13,7 @@ import polars as pl
 import pyarrow as pa
 
 from weir.operators.aggregation.columns import Cells
-from weir.operators.aggregation.fold import Conditions
-from weir.operators.aggregation.fold import Fold
+from weir.operators.aggregation.fold import Conditions, Fold
 from weir.operators.windows.panes.folds import Folds
 from weir.rows.records import EVENT_TIME_COLUMN
 from weir.specs.window_parts import WindowPartSpec

@@ -17,7 +17,6 @@ from weir.operators.keyed.state_codec import counted_before, kept_snapshots, key
 from weir.operators.pauses import Pause
 from weir.operators.windows.panes.folds import Folds
 from weir.operators.windows.panes.pane_times import check_times, panes_of
-from weir.operators.windows.panes.window_part import PartRows, split_parts
 from weir.operators.windows.panes.rolling import RollingWindows
 from weir.operators.windows.panes.told_windows import ToldWindows
 from weir.operators.windows.panes.window_codec import (
@@ -26,6 +25,7 @@ from weir.operators.windows.panes.window_codec import (
     check_window_codecs,
     window_codec,
 )
+from weir.operators.windows.panes.window_part import PartRows, split_parts
 from weir.operators.windows.panes.window_parts import WindowParts
 from weir.operators.windows.rows.waiting_rows import WaitingRows
 from weir.rows import row_watermarks

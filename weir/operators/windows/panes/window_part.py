@@ -4,16 +4,19 @@ Such a row has in ``window_part`` the number of these and their accumulators
 (``weir.operators.aggregation.packed_cells``).
 """
 
-
 from __future__ import annotations
+
 from collections.abc import Iterable
+from dataclasses import dataclass
+
 import numpy as np
 import pyarrow as pa
+
 from weir.author.operator import Operator
 from weir.errors import WeirError
 from weir.keys import hashing as weir_keys
 from weir.operators.aggregation.columns import Cells
-from weir.operators.aggregation.packed_cells import packed
+from weir.operators.aggregation.packed_cells import packed, unpacked
 from weir.operators.windows.panes.folds import Folds
 from weir.operators.windows.panes.pane_times import panes_of
 from weir.operators.windows.panes.told import ToldCells
@@ -29,9 +32,6 @@ from weir.rows.records import (
 )
 from weir.specs.window_parts import ALL_ROWS_KEY, WindowPartSpec
 from weir.specs.window_updates import WindowUpdates
-from dataclasses import dataclass
-from weir.operators.aggregation.packed_cells import unpacked
-from weir.rows.records import SYSTEM_COLUMNS
 from weir.specs.windows import WINDOW_PART
 
 #: Of a batch with more different keys and panes than this share of its rows only those of hot keys are added up.

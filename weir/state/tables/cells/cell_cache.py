@@ -18,9 +18,8 @@ from weir.keys import hashing as weir_keys
 from weir.state.api import StateBackend
 from weir.state.tables.capture import Capture
 from weir.state.tables.cells import accumulators
-from weir.state.tables.cells.stored_cells import CellWrites
 from weir.state.tables.cells.slot_table import SlotTable
-from weir.state.tables.cells.stored_cells import StoredCells
+from weir.state.tables.cells.stored_cells import CellWrites, StoredCells
 from weir.state.tables.expiry import Expiry
 from weir.state.tables.table import IsOver, StateTable, never
 from weir.types import StoreStats

@@ -6,21 +6,21 @@ it, and from which no key was evicted or dropped since. Then all its keys are ca
 Changed cells are written all at once, bit by bit, or by another thread for a checkpoint.
 """
 
-
 from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
 import numpy as np
+
 from weir.errors import StateError
 from weir.keys import hashing as weir_keys
 from weir.state import layout
 from weir.state.api import StateBackend
-from weir.state.packed import PackedKeys
-from weir.state.tables.cells import accumulators
-from weir.state.tables.cells.slot_table import SlotTable, packed_state_keys, positions_in_key_order
-import time
-from collections.abc import Callable
 from weir.state.packed import PackedKeys, split_rows
 from weir.state.tables.capture import Capture
-from weir.state.tables.cells.slot_table import SlotTable, positions_in_key_order
+from weir.state.tables.cells import accumulators
+from weir.state.tables.cells.slot_table import SlotTable, packed_state_keys, positions_in_key_order
 from weir.state.tables.table import IsOver
 
 #: Reads after which values of one number of cells are asked for again, at most.

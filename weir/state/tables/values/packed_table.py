@@ -20,9 +20,8 @@ from weir.state.api import StateBackend
 from weir.state.packed import PackedKeys, PackedValues, join_values
 from weir.state.tables.cached_entries import CachedPart, CachedValues
 from weir.state.tables.cells.cell_table import CellTable
-from weir.state.tables.cells.stored_cells import CellWriter, CellWrites
 from weir.state.tables.cells.slot_table import SlotTable
-from weir.state.tables.cells.stored_cells import StoredCells
+from weir.state.tables.cells.stored_cells import CellWriter, CellWrites, StoredCells
 from weir.state.tables.values.value_arena import CELLS, LENGTH, START, ValueArena
 from weir.types import StoreStats
 
