@@ -25,8 +25,7 @@ from weir.operators.windows.panes.window_codec import (
     check_window_codecs,
     window_codec,
 )
-from weir.operators.windows.panes.window_part import PartRows, split_parts
-from weir.operators.windows.panes.window_parts import WindowParts
+from weir.operators.windows.panes.window_parts import PartRows, WindowParts, split_parts
 from weir.operators.windows.rows.waiting_rows import WaitingRows
 from weir.rows import row_watermarks
 from weir.rows.records import (

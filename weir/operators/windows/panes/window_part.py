@@ -1,13 +1,8 @@
-"""Rows of windows that stand for several, from the operator that adds them up before an exchange to the step after it.
-
-Such a row has in ``window_part`` the number of these and their accumulators
-(``weir.operators.aggregation.packed_cells``).
-"""
+"""The operator that adds up rows before the exchange of windows."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +11,7 @@ from weir.author.operator import Operator
 from weir.errors import WeirError
 from weir.keys import hashing as weir_keys
 from weir.operators.aggregation.columns import Cells
-from weir.operators.aggregation.packed_cells import packed, unpacked
+from weir.operators.aggregation.packed_cells import packed
 from weir.operators.windows.panes.folds import Folds
 from weir.operators.windows.panes.pane_times import panes_of
 from weir.operators.windows.panes.told import ToldCells
@@ -32,7 +27,6 @@ from weir.rows.records import (
 )
 from weir.specs.window_parts import ALL_ROWS_KEY, WindowPartSpec
 from weir.specs.window_updates import WindowUpdates
-from weir.specs.windows import WINDOW_PART
 
 #: Of a batch with more different keys and panes than this share of its rows only those of hot keys are added up.
 _GROUPS_SHARE = 0.5
@@ -144,39 +138,3 @@ def part_folds(spec: WindowPartSpec) -> Folds:
     if spec.window.kind == "session":
         return session_folds(spec.aggregates, spec.input_schema, spec.own_cells_at)
     return Folds(spec.aggregates, spec.input_schema)
-
-
-@dataclass(frozen=True)
-class PartRows:
-    """Rows that stand for several."""
-
-    #: Key columns and system columns.
-    batch: pa.RecordBatch
-    #: Rows that each stands for; int64.
-    counts: np.ndarray
-    cells: Cells
-
-
-def split_parts(
-    batch: pa.RecordBatch, schema: pa.Schema, cell_count: int
-) -> tuple[pa.RecordBatch, PartRows | None]:
-    """Rows as they came, and those that stand for several.
-
-    Args:
-        batch: of a :class:`WindowPartOperator`.
-        schema: of the columns that the step reads.
-        cell_count: of an accumulator.
-    """
-    index = batch.schema.get_field_index(WINDOW_PART)
-    parts = batch.column(index)
-    batch = batch.remove_column(index)
-    system = [batch.schema.field(name) for name in batch.schema.names if name in SYSTEM_COLUMNS]
-    plain_schema = pa.schema([*(schema.field(name) for name in schema.names), *system])
-    if parts.null_count < len(parts):
-        added = parts.is_valid()
-        rows = PartRows(batch.filter(added), *unpacked(parts.drop_null(), cell_count))
-        batch = batch.filter(parts.is_null())
-    else:
-        rows = None
-    columns = [batch.column(name) for name in plain_schema.names]
-    return pa.RecordBatch.from_arrays(columns, schema=plain_schema), rows
