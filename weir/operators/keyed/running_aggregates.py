@@ -73,7 +73,7 @@ class KeyedAggregateOperator(Operator):
     def __init__(self, spec: KeyedAggregateSpec) -> None:
         #: Keys met by deployments before this one.
         self._keys_before = 0
-        self._spec = spec
+        self._spec, self._tells_batches = spec, spec.tells_batches
         self._conditions = Conditions(spec.aggregates)
         self._state: CellTable | None = None
         self._keys_at_close = 0
@@ -144,7 +144,7 @@ class KeyedAggregateOperator(Operator):
             CheckpointError: rows that were under way were added up for other aggregates.
             WeirError: a sum of integers passes 64 bits, or one of decimals 38 digits.
         """
-        state, is_per_batch = self.state, self._spec.tells_batches
+        state, is_per_batch = self.state, self._tells_batches
         if self._input_schema is None or not self._input_schema.equals(batch.schema):
             self._prepare(batch.schema)
         parts: HotParts | None = None

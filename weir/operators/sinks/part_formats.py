@@ -33,10 +33,12 @@ def part_format(spec: FileSinkSpec) -> PartFormat:
             return "parquet", lambda stream, schema: ParquetPart(stream, schema, spec)
         case JsonLinesSinkSpec():
             ending = _ENDINGS.get(spec.compression or "", "")
-            return f"jsonl{ending}", lambda stream, _: JsonLinesPart(stream, spec.compression)
+            return f"jsonl{ending}", lambda stream, schema: JsonLinesPart(stream, schema, spec.compression)
         case CsvSinkSpec():
             ending = _ENDINGS.get(spec.compression or "", "")
-            return f"csv{ending}", lambda stream, _: CsvPart(stream, spec.compression, spec.separator)
+            return f"csv{ending}", lambda stream, schema: CsvPart(
+                stream, schema, spec.compression, spec.separator
+            )
         case _:
             raise AssertionError(f"{type(spec).__name__} has no format")
 

@@ -16,7 +16,7 @@ import polars as pl
 import pyarrow as pa
 
 from weir.errors import InputError
-from weir.rows.frames import frame_of
+from weir.rows.frames import frame_of, has_arrays
 from weir.rows.records import user_columns
 
 #: Since 1973 each zone is whole minutes from UTC.
@@ -191,8 +191,10 @@ class _Kept(io.RawIOBase):
 class _TextPart(PartWriter):
     """Text, compressed or not."""
 
-    def __init__(self, stream: Any, compression: str | None) -> None:
+    def __init__(self, stream: Any, schema: pa.Schema, compression: str | None) -> None:
         self._outer = stream
+        # What frame_of asks of each batch is asked once.
+        self._frame_of = frame_of if has_arrays(schema) else pl.DataFrame
         self._stream = (
             stream if compression is None else pa.CompressedOutputStream(_Kept(stream), compression)
         )
@@ -202,7 +204,7 @@ class _TextPart(PartWriter):
 
     def write(self, rows: pa.RecordBatch) -> None:
         """Write the lines."""
-        self._stream.write(self._encode(frame_of(rows)))
+        self._stream.write(self._encode(self._frame_of(rows)))
 
     def flush(self) -> None:
         """Hand lines to the operating system."""
@@ -231,8 +233,8 @@ class JsonLinesPart(_TextPart):
 class CsvPart(_TextPart):
     """RFC 4180, with the names of the columns in the first line; a null is empty, an empty string ``""``."""
 
-    def __init__(self, stream: Any, compression: str | None, separator: str) -> None:
-        super().__init__(stream, compression)
+    def __init__(self, stream: Any, schema: pa.Schema, compression: str | None, separator: str) -> None:
+        super().__init__(stream, schema, compression)
         self._separator = separator
         self._is_begun = False
 
