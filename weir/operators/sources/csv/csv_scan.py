@@ -40,7 +40,7 @@ from weir.operators.sources.csv.csv_tokens import (
     skip_fields,
     truth,
 )
-from weir.operators.sources.lines.number_texts import eight_digits, is_eight_digits
+from weir.operators.sources.lines.value_texts import eight_digits, is_eight_digits
 
 #: Kinds of columns. A late value is only found, and its place is noted.
 KIND_INT, KIND_FLOAT, KIND_BOOL, KIND_TEXT, KIND_LATE = range(5)

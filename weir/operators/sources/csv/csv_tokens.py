@@ -11,7 +11,7 @@ from weir.kernels.bytes import byte_at, copy_block, count_bits, leading_zeros, l
 from weir.kernels.declare import byte_kernel_part
 from weir.kernels.text_masks import block_masks, record_masks, utf8_masks
 from weir.operators.sources.json.json_tokens import utf8_length
-from weir.operators.sources.lines.number_texts import float_of_digits
+from weir.operators.sources.lines.value_texts import float_of_digits
 
 #: Why a record is not good.
 GOOD, BAD_FIELDS, BAD_QUOTE, OPEN_QUOTE, BAD_UTF8, BAD_NULL, BAD_VALUE, OUT_OF_RANGE, TOO_LONG = range(9)

@@ -23,7 +23,6 @@ from weir.kernels.bytes import byte_at, load8
 from weir.kernels.declare import byte_kernel, byte_kernel_part
 from weir.kernels.kernel_types import BYTES, FLOATS, INT, INTS, INTS_2D, OFFSETS, TYPES
 from weir.kernels.text_masks import line_end
-from weir.operators.sources.json.json_times import scan_date, scan_decimal, scan_timestamp
 from weir.operators.sources.json.json_tokens import (
     copy_string,
     is_key_with_escapes,
@@ -33,7 +32,14 @@ from weir.operators.sources.json.json_tokens import (
     skip_string,
     skip_value,
 )
-from weir.operators.sources.lines.number_texts import float_number, simple_number, unsigned_number
+from weir.operators.sources.lines.value_texts import (
+    float_number,
+    scan_date,
+    scan_decimal,
+    scan_timestamp,
+    simple_number,
+    unsigned_number,
+)
 
 #: Kinds of entries. An object's own entries are scanned, a raw value is only checked, and its place is noted.
 KIND_INT, KIND_FLOAT, KIND_BOOL, KIND_STRING, KIND_OBJECT, KIND_RAW = range(6)

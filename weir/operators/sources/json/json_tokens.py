@@ -11,7 +11,7 @@ import numpy as np
 from weir.kernels.bytes import byte_at, copy_block, count_bits, load8, trailing_zeros
 from weir.kernels.declare import byte_kernel_part
 from weir.kernels.text_masks import string_masks, utf8_masks
-from weir.operators.sources.lines.number_texts import skip_number
+from weir.operators.sources.lines.value_texts import skip_number
 
 #: Deeper values are left to the strict parser: the open brackets are the bits of one integer.
 SKIP_DEPTH_MAX = 60
