@@ -19,8 +19,8 @@ from weir.kernels.bytes import byte_at, copy_bytes, load4, load8, same_bytes
 from weir.kernels.declare import brief_kernel, byte_kernel, byte_kernel_part, kernel
 from weir.kernels.kernel_types import input_array
 
-_U8, _I32, _I64, _U16, _U64 = (
-    input_array(dtype) for dtype in (types.uint8, types.int32, types.int64, types.uint16, types.uint64)
+_U8, _I32, _I64, _U64 = (
+    input_array(dtype) for dtype in (types.uint8, types.int32, types.int64, types.uint64)
 )
 _OUT_U8, _OUT_U16, _OUT_U32, _OUT_U64, _OUT_I64 = (
     dtype[::1] for dtype in (types.uint8, types.uint16, types.uint32, types.uint64, types.int64)

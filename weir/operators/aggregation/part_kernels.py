@@ -16,7 +16,7 @@ from weir.kernels.kernel_types import input_array
 _IN_U8, _IN_U64, _IN_I32, _IN_I64 = (
     input_array(dtype) for dtype in (types.uint8, types.uint64, types.int32, types.int64)
 )
-_U8, _U16, _U64, _I64 = (dtype[::1] for dtype in (types.uint8, types.uint16, types.uint64, types.int64))
+_U8, _U64, _I64 = (dtype[::1] for dtype in (types.uint8, types.uint64, types.int64))
 _LOW_32, _HIGH_32 = np.uint64(0xFFFFFFFF), np.uint64(0xFFFFFFFF00000000)
 _SHIFT = np.uint64(32)
 #: Bytes after a value: the length of the key before it, big endian.
