@@ -7,7 +7,7 @@ its credit, so the senders' credits bound it; what is recorded is bounded here.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 
 import pyarrow as pa
 
@@ -43,54 +43,42 @@ class CheckpointInputs:
         #: Monotonic second at which barriers overtake rows; infinity: nothing waits.
         self.overdue_s = float("inf")
         self._aside: deque[Delivery] = deque()
-        #: Was put aside, and can be taken now.
-        self._ready: deque[Delivery] = deque()
+        #: Was put aside, and can be taken now, in order. Every batch asks whether there is any.
+        self.ready: deque[Delivery] = deque()
         self._part: TakenPart | None = None
         self._recorded: list[InputRows] = []
         self._recorded_bytes = 0
 
-    @property
-    def is_calm(self) -> bool:
-        """Whether nothing is put aside or recorded, and nothing is left of what was: elements come as they are."""
-        return self.aligner.checkpoint_id == 0 and not self._ready
-
     def next_ready(self) -> Delivery | None:
         """The next of what was put aside earlier."""
-        return self._ready.popleft() if self._ready else None
+        return self.ready.popleft() if self.ready else None
 
     def in_turn(self, delivery: Delivery) -> Delivery:
         """Returns what comes next: ``delivery``, which has just arrived, or first what was put aside before it."""
-        if not self._ready:
-            return delivery
-        self._ready.append(delivery)
-        return self._ready.popleft()
+        self.ready.append(delivery)
+        return self.ready.popleft()
 
     def put_first(self, delivery: Delivery) -> None:
         """Keep the rest of a batch that is taken in parts: it comes next."""
-        self._ready.appendleft(delivery)
+        self.ready.appendleft(delivery)
 
     def put_last(self, delivery: Delivery) -> None:
         """Keep rows that come before all that arrives, after those that were put here before."""
-        self._ready.append(delivery)
-
-    @property
-    def waiting(self) -> Sequence[Delivery]:
-        """What was put aside earlier, in order."""
-        return self._ready
+        self.ready.append(delivery)
 
     def pull(self, inbox: Inbox) -> bool:
         """Take what lies in the inbox after what was put aside; whether barriers may overtake all of it.
 
         Not where inputs are being added or their key groups move: what comes after that is taken as it comes.
         """
-        self._ready.extend(inbox.take_all())
-        return not any(isinstance(item.element, ChannelOpened | RouteMarker) for item in self._ready)
+        self.ready.extend(inbox.take_all())
+        return not any(isinstance(item.element, ChannelOpened | RouteMarker) for item in self.ready)
 
     def newest_barrier(self) -> Delivery | None:
         """The first barrier, among what was put aside, of the newest checkpoint; None: of one that is over."""
         newest: Delivery | None = None
         newest_id = max(self.aligner.checkpoint_id, self.aligner.ended_id + 1) - 1
-        for item in self._ready:
+        for item in self.ready:
             if isinstance(item.element, Barrier) and item.element.checkpoint_id > newest_id:
                 newest, newest_id = item, item.element.checkpoint_id
         return newest
@@ -103,7 +91,7 @@ class CheckpointInputs:
         """
         step, left = Step.GO_ON, deque[Delivery]()
         checkpoint_id = self.aligner.checkpoint_id
-        for item in self._ready:
+        for item in self.ready:
             if isinstance(item.element, pa.RecordBatch):
                 if item.in_checkpoint != checkpoint_id and self.aligner.records(item.channel):
                     self.record(item.channel, item.element, checkpoints)
@@ -118,7 +106,7 @@ class CheckpointInputs:
                 is_news = self.aligner.is_open(item.channel)
                 step = self.aligner.end(item.channel) if is_news else step
             left.append(item)
-        self._ready = left
+        self.ready = left
         return step
 
     def ready_rows(
@@ -129,7 +117,7 @@ class CheckpointInputs:
         but: Collection[ChannelId] = (),
     ) -> list[Delivery] | None:
         """The batches that come next of what was put aside, see ``inbox.take_rows``; None: none is left."""
-        return take_rows(self._ready, wanted, schema, edge_index, but) if self._ready else None
+        return take_rows(self.ready, wanted, schema, edge_index, but) if self.ready else None
 
     def put_aside(self, delivery: Delivery) -> bool:
         """Keep an element that comes after the barrier of its input; False: take it now."""
@@ -138,11 +126,11 @@ class CheckpointInputs:
         self._aside.append(delivery)
         return True
 
-    def begin(self, timeout_ms: float) -> None:
+    def begin(self, timeout_s: float) -> None:
         """The first barrier of a checkpoint has come."""
         # An older one may have been given up for it.
         self.go_on()
-        self.overdue_s = self._clock.monotonic_s() + timeout_ms / 1e3
+        self.overdue_s = self._clock.monotonic_s() + timeout_s
 
     def overtake(self, part: TakenPart | None, first: InputRows | None = None) -> None:
         """The snapshot was taken before all barriers are here; None: that failed, and nothing is to be recorded.
@@ -196,7 +184,7 @@ class CheckpointInputs:
     def go_on(self) -> None:
         """Nothing waits any more: what was put aside comes first."""
         self.overdue_s = float("inf")
-        self._ready.extendleft(reversed(self._aside))
+        self.ready.extendleft(reversed(self._aside))
         self._aside.clear()
         self._part = None
         self._recorded, self._recorded_bytes = [], 0
@@ -229,7 +217,8 @@ class BarrierPassing:
         self._inbox = inbox
         self._clock = clock
         self._checkpoints = checkpoints
-        self._timeout_ms = alignment_timeout_ms
+        #: How long a barrier waits.
+        self.timeout_s = alignment_timeout_ms / 1e3
         self._snapshot = snapshot
         self._rest = rest
         #: A checkpoint whose barrier may not come, because those before this subtask have ended; 0: none.
@@ -240,7 +229,7 @@ class BarrierPassing:
         if self.wanted_id:
             self._begin_wanted()
         waiting = self._inbox.barriers_s
-        due_s = waiting[0] + self._timeout_ms / 1e3 if waiting else float("inf")
+        due_s = waiting[0] + self.timeout_s if waiting else float("inf")
         if self._clock.monotonic_s() >= min(due_s, self._barriers.overdue_s):
             self._overtake()
 
@@ -248,7 +237,7 @@ class BarrierPassing:
         """Do what a barrier, or the end of an input, leads to."""
         match step:
             case Step.BEGIN:
-                self._barriers.begin(self._timeout_ms)
+                self._barriers.begin(self.timeout_s)
             case Step.SNAPSHOT:
                 part = self._snapshot(checkpoint_id)
                 if part is not None:

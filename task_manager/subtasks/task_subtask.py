@@ -192,7 +192,7 @@ class TaskSubtask(Subtask):
 
     @property
     def _has_input(self) -> bool:
-        return self._times.inputs.has_open_inputs or bool(self._barriers.waiting)
+        return self._times.inputs.has_open_inputs or bool(self._barriers.ready)
 
     @property
     def _may_finish(self) -> bool:
@@ -201,15 +201,16 @@ class TaskSubtask(Subtask):
     def _next(self) -> Delivery | None:
         """What was put aside comes first, in order; else what arrives."""
         due_s = self._housekeeping()
-        barriers = self._barriers
+        barriers, passing, waiting = self._barriers, self._passing, self.mailbox.inbox.barriers_s
         # A small batch pays for each call.
-        if self._passing.wanted_id or barriers.overdue_s < _NEVER_S or self.mailbox.inbox.barriers_s:
-            self._passing.let_pass()
+        overdue_s = min(barriers.overdue_s, waiting[0] + passing.timeout_s) if waiting else barriers.overdue_s
+        if passing.wanted_id or (overdue_s < _NEVER_S and self._clock.monotonic_s() >= overdue_s):
+            passing.let_pass()
         output = self._chain.output
         if output.is_over and not output.has_room():
             self._wait_for_room(min(due_s, barriers.overdue_s))
             return None
-        if not barriers.is_calm:
+        if not self._is_calm:
             delivery = barriers.next_ready()
             if delivery is not None:
                 self._run_commands()
@@ -221,10 +222,15 @@ class TaskSubtask(Subtask):
         until_s = min(due_s, barriers.overdue_s, told_s, early_s, idle_s)
         polled = self._poll(until_s, self._pace.next_s, times.inputs.active_count)
         # A command may have given a checkpoint up meanwhile: then what was put aside for it is older.
-        return None if polled is None else barriers.in_turn(polled)
+        return polled if polled is None or not barriers.ready else barriers.in_turn(polled)
+
+    @property
+    def _is_calm(self) -> bool:
+        """Return whether nothing is put aside or recorded, nor left of what was: elements are taken as they come."""
+        return not self._barriers.aligner.checkpoint_id and not self._barriers.ready
 
     def _take(self, delivery: Delivery) -> None:
-        if not self._barriers.is_calm and self._barriers.put_aside(delivery):
+        if not self._is_calm and self._barriers.put_aside(delivery):
             return
         if isinstance(delivery.element, pa.RecordBatch):
             self._take_rows(delivery)
@@ -330,7 +336,7 @@ class TaskSubtask(Subtask):
         if first.num_rows > rows_max and self._parts.is_limited:
             # Barriers and commands are looked at before the rest.
             self._barriers.put_first(delivery.split(rows_max))
-        inbox, is_calm = self.mailbox.inbox, self._barriers.is_calm
+        inbox, is_calm = self.mailbox.inbox, self._is_calm
         if not is_calm:
             self._record(delivery)
         assert isinstance(delivery.element, pa.RecordBatch)

@@ -42,7 +42,7 @@ def inputs():
         recorded_bytes_max=3 * batch_bytes(BATCH),
     )
     assert inputs.aligner.barrier(FAST, 7) is Step.BEGIN
-    inputs.begin(timeout_ms=0)
+    inputs.begin(timeout_s=0)
     inputs.overtake(TakenPart(SUBTASK, 7, {}, 7))
     return inputs
 
