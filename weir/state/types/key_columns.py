@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from weir.keys.encoding import KeyColumn
+from weir.keys.hashing import KeyColumn
 from weir.keys.key_kernels import gather_bytes, read_integers
 from weir.state.types.declared import TEXT
 from weir.state.types.value_types import IntegerType, ValueType
