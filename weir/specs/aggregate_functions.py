@@ -310,7 +310,7 @@ def stored_number(schema: pa.Schema | None, aggregate: AnyAggregate) -> str | No
     if pat.is_integer(dtype) or pat.is_floating(dtype):
         return "int64" if pat.is_integer(dtype) else "float64"
     if _is_bytes(dtype):
-        return "bytes"
+        return "string" if _is_text(dtype) else "binary"
     return arrow_form(dtype)
 
 
@@ -352,6 +352,12 @@ def adds_up(aggregate: AnyAggregate, schema: pa.Schema) -> bool:
 def _is_word(dtype: pa.DataType) -> bool:
     """Booleans, dates and times."""
     return bool(pat.is_boolean(dtype) or (pat.is_temporal(dtype) and not pat.is_interval(dtype)))
+
+
+def _is_text(dtype: pa.DataType) -> bool:
+    if pat.is_dictionary(dtype):
+        return _is_text(dtype.value_type)
+    return bool(pat.is_string(dtype) or pat.is_large_string(dtype) or pat.is_string_view(dtype))
 
 
 def _is_bytes(dtype: pa.DataType) -> bool:

@@ -106,3 +106,30 @@ def test_the_last_text_of_windows_that_had_numbers_begins_at_its_first_value(kin
         words = [each["word"] for each in AFTER if each["at"] in within and each["word"] is not None]
         assert row["n"] == len([each for each in [*BEFORE, *AFTER] if each["at"] in within])
         assert row["word"] == (words[-1] if words else None)
+
+
+@pytest.mark.parametrize("kind", ["tumbling", "session", "running"])
+@pytest.mark.parametrize(("before", "after"), [(str, bytes), (bytes, str)])
+def test_texts_and_bytes_are_told_apart(kind, before, after, tmp_path):
+    """Bytes that are no text would be told as one."""
+
+    def job(dtype):
+        flow = weir.Dataflow("typed")
+        schema = {"k": int, "at": int, "v": dtype}
+        keyed = flow.source("rows", weir.JsonLines("/absent", schema=schema, event_time="at")).key_by("k")
+        windows = {"tumbling": weir.tumbling("1h"), "session": weir.session("1h")}
+        if kind == "running":
+            made = keyed.aggregate("step", different=weir.count_distinct("v"))
+        else:
+            made = keyed.window(windows[kind]).aggregate("step", first=weir.first("v"))
+        made.sink("out", weir.Collect())
+        return flow
+
+    value = {str: "é", bytes: b"\xff"}
+    with testing.start(job(before), {"rows": [{"k": 1, "at": 1, "v": value[before]}]}) as running:
+        path = running.savepoint(tmp_path / "savepoint")
+    with pytest.raises(WeirError, match=r"step 'step'.*(string.*binary|binary.*string)"):
+        testing.start(job(after), {"rows": []}, from_savepoint=path)
+    with testing.start(job(before), {"rows": ()}, from_savepoint=path) as running:
+        running.push("rows", [{"k": 1, "at": 2, "v": value[before]}])
+        assert next(iter(running.finish()["out"]))

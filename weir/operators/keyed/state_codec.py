@@ -22,6 +22,7 @@ import pyarrow as pa
 from weir.author.operator import Json, OperatorContext
 from weir.author.timer_hooks import TIMERS_FORM
 from weir.errors import StateMismatchError
+from weir.protocol.checkpoints.aggregate_layout import reads_number
 from weir.specs import KeyedAggregateSpec
 from weir.specs.aggregate_functions import stored_function, stored_number
 from weir.specs.arrow_form import arrow_form
@@ -285,8 +286,7 @@ def fits_aggregates(stored: Sequence[Sequence[str | None]], needed: Sequence[Seq
     if len(stored) > len(needed):
         return False
     return all(
-        str(now[0]).startswith("dropped ")
-        or (then[:2] == now[:2] and (None in (then[2], now[2]) or then[2] == now[2]))
+        str(now[0]).startswith("dropped ") or (then[:2] == now[:2] and reads_number(then[2], now[2]))
         for then, now in zip(stored, needed, strict=False)
     )
 

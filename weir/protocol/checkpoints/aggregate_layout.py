@@ -141,7 +141,15 @@ def _reads(stored: StoredAggregate, now: StoredAggregate) -> bool:
     """Return whether an aggregate goes on with what is stored; what is not known fits anything."""
     same = (stored.function, stored.column, stored.cells) == (now.function, now.column, now.cells)
     conditions = stored.condition is None or stored.condition == now.condition
-    return same and conditions and (None in (stored.number, now.number) or stored.number == now.number)
+    return same and conditions and reads_number(stored.number, now.number)
+
+
+def reads_number(stored: str | None, now: str | None) -> bool:
+    """Return whether values of a type are stored as those of the type now; None: it is not known.
+
+    Older checkpoints have one word for texts and bytes.
+    """
+    return None in (stored, now) or stored == now or (stored == "bytes" and now in ("string", "binary"))
 
 
 def named_layout(codecs: Sequence[Sequence[Sequence[str | None]]], now: Layout) -> Layout | None:
@@ -161,7 +169,7 @@ def named_layout(codecs: Sequence[Sequence[Sequence[str | None]]], now: Layout) 
         for (function, column, number), wanted in zip(codec, now, strict=False):
             if (function, column) != (wanted.function, wanted.column):
                 return None
-            if None not in (number, wanted.number) and number != wanted.number:
+            if not reads_number(number, wanted.number):
                 return None
     return tuple(now[: len(longest)])
 
