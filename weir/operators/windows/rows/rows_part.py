@@ -114,9 +114,10 @@ def _differs_from_next(column: pa.Array) -> np.ndarray:
     if not column.null_count and pat.is_integer(column.type):
         values = column.to_numpy(zero_copy_only=True)
         differs: np.ndarray = values[1:] != values[:-1]
-        return differs
-    equal = pc.equal(column.slice(1), column.slice(0, len(column) - 1)).fill_null(False)
-    return ~equal.to_numpy(zero_copy_only=False)
+    else:
+        equal = pc.equal(column.slice(1), column.slice(0, len(column) - 1)).fill_null(False)
+        differs = ~equal.to_numpy(zero_copy_only=False)
+    return differs
 
 
 def order_codes(column: pa.Array, order: OrderColumn) -> np.ndarray | None:
