@@ -189,6 +189,7 @@ def test_late_rows_stay_and_take_no_place():
     times = batch.column(EVENT_TIME_COLUMN).to_numpy()
     late = np.array([0, 0, 0, 1, 0, 0, 1, 0])
     assert kept(made, row_watermarks.with_column(batch, times - 5 + 6 * late)) == [9, 0, 8]
+    assert kept(made, row_watermarks.with_column(batch, times + 1)) == [5, 1, 4, 9, 3, 2, 0, 8]
 
 
 @pytest.mark.parametrize("seed", range(cases(8, 200)))

@@ -54,6 +54,8 @@ class WindowRowsPartOperator(Operator):
         late = None if column is None else column > int64_column(batch, EVENT_TIME_COLUMN)
         if late is None or not late.any():
             rows = self._unbeaten(batch)
+        elif late.all():
+            return (batch,)
         else:
             in_time = np.flatnonzero(~late)
             found = self._unbeaten(batch.take(plain_array(in_time)))
