@@ -16,6 +16,7 @@ from weir.state.handles.below_key import CLEARED_ONE_BY_ONE_MAX, ENTRY
 from weir.state.handles.block import Cursor, Keys, check_length
 from weir.state.handles.declarations import MapDeclaration
 from weir.state.handles.elements import MISSING, ElementHandle
+from weir.state.handles.map_key_columns import key_columns
 from weir.state.types import listed
 
 if TYPE_CHECKING:
@@ -254,7 +255,7 @@ class MapHandle(ElementHandle):
         return list(zip(decoded, map(self._decode, values), strict=True))
 
     def pop_frame(self, first: Any = None, last: Any = None, *, limit: int) -> pl.DataFrame:
-        """As :meth:`pop_range`, without a Python object for each item.
+        """Take items away as :meth:`pop_range` does, without a Python object for each.
 
         Returns:
             The columns ``key`` (of tuples ``key_0``, ``key_1`` and so on) and ``value``.
@@ -267,8 +268,8 @@ class MapHandle(ElementHandle):
                 f"state {self.name!r} has values of {self._type}, which no column has; use pop_range"
             )
         keys, values, skipped = self._pop(first, last, limit)
-        columns = self._key_type.decode_columns(keys, skipped)
-        is_tuple = bool(self._key_type.parts)
+        columns = key_columns(self._key_type, keys, skipped)
+        is_tuple = self._key_type.is_tuple
         named = {f"key_{number}" if is_tuple else "key": column for number, column in enumerate(columns)}
         return pl.DataFrame({**named, "value": self._type.decode_many(values)})
 

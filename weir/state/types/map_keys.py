@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
-import polars as pl
 
 from weir.errors import GraphError
 from weir.state.types.declared import BYTES, TEXT, value_type
@@ -27,10 +26,10 @@ class MapKeyType:
         Raises:
             GraphError: keys cannot have this type.
         """
-        self._is_tuple = isinstance(declared, tuple)
+        self.is_tuple = isinstance(declared, tuple)
         parts = declared if isinstance(declared, tuple) else (declared,)
-        self._types = [value_type(part) for part in parts]
-        for part in self._types:
+        self.types = [value_type(part) for part in parts]
+        for part in self.types:
             if not (part in (TEXT, BYTES) or part.cell_kind in ("i", "u", "b")) or not parts:
                 raise GraphError(
                     f"{part} cannot be the type of a map's keys; use integers, Boolean, String, Binary, dates and "
@@ -40,14 +39,14 @@ class MapKeyType:
             raise GraphError("a map's key has at least one part")
         #: Bytes of each part within a tuple; 0: up to a mark.
         self._widths = [
-            (part, 0 if part in (TEXT, BYTES) else 1 if part.cell_kind == "b" else 8) for part in self._types
+            (part, 0 if part in (TEXT, BYTES) else 1 if part.cell_kind == "b" else 8) for part in self.types
         ]
-        #: Where each part of a tuple is, in keys of any length; None: before one of them are two of any length.
-        self._places = _places([width for _, width in self._widths]) if self._is_tuple else None
+        #: Where each part is, in keys of any length; None: before one of a tuple are two of any length.
+        self.places = _places([width for _, width in self._widths]) if self.is_tuple else [slice(0, None)]
         #: Of tuples.
-        self.parts = [MapKeyType(part) for part in parts] if self._is_tuple else []
+        self.parts = [MapKeyType(part) for part in parts] if self.is_tuple else []
         self.form: Form = (
-            {"tuple": [part.form for part in self._types]} if self._is_tuple else self._types[0].form
+            {"tuple": [part.form for part in self.types]} if self.is_tuple else self.types[0].form
         )
 
     def encode(self, key: Any) -> bytes:
@@ -56,12 +55,12 @@ class MapKeyType:
         Raises:
             TypeError, ValueError: it is none of this type.
         """
-        if not self._is_tuple:
-            return _part_bytes(self._types[0], key)
-        if not isinstance(key, tuple) or len(key) != len(self._types):
-            raise TypeError(f"{key!r} is not a tuple of {len(self._types)} parts")
+        if not self.is_tuple:
+            return _part_bytes(self.types[0], key)
+        if not isinstance(key, tuple) or len(key) != len(self.types):
+            raise TypeError(f"{key!r} is not a tuple of {len(self.types)} parts")
         return b"".join(
-            _ended(part, _part_bytes(part, item)) for part, item in zip(self._types, key, strict=True)
+            _ended(part, _part_bytes(part, item)) for part, item in zip(self.types, key, strict=True)
         )
 
     def encode_many(self, keys: Sequence[Any]) -> list[bytes]:
@@ -70,8 +69,8 @@ class MapKeyType:
         Raises:
             TypeError, ValueError: one is none of this type.
         """
-        part = self._types[0]
-        if self._is_tuple or part.cell_kind != "i" or any(type(key) is not int for key in keys):
+        part = self.types[0]
+        if self.is_tuple or part.cell_kind != "i" or any(type(key) is not int for key in keys):
             return [self.encode(key) for key in keys]
         plain = part.to_plain
         return [(plain(key) + 2**63).to_bytes(8, "big") for key in keys]
@@ -82,22 +81,22 @@ class MapKeyType:
         Raises:
             TypeError, ValueError: keys have no beginnings, or this is none.
         """
-        if not self._is_tuple:
-            if self._types[0] not in (TEXT, BYTES):
+        if not self.is_tuple:
+            if self.types[0] not in (TEXT, BYTES):
                 raise TypeError(
-                    f"keys of type {self._types[0]} have no prefixes; those of text, bytes and tuples have"
+                    f"keys of type {self.types[0]} have no prefixes; those of text, bytes and tuples have"
                 )
-            return _part_bytes(self._types[0], prefix)
-        if not isinstance(prefix, tuple) or len(prefix) > len(self._types):
-            raise TypeError(f"{prefix!r} is not a tuple of {len(self._types)} parts at most")
+            return _part_bytes(self.types[0], prefix)
+        if not isinstance(prefix, tuple) or len(prefix) > len(self.types):
+            raise TypeError(f"{prefix!r} is not a tuple of {len(self.types)} parts at most")
         return b"".join(
-            _ended(part, _part_bytes(part, item)) for part, item in zip(self._types, prefix, strict=False)
+            _ended(part, _part_bytes(part, item)) for part, item in zip(self.types, prefix, strict=False)
         )
 
     def decode(self, data: bytes) -> Any:
         """The key of these bytes."""
-        if not self._is_tuple:
-            return _part_of(self._types[0], data)
+        if not self.is_tuple:
+            return _part_of(self.types[0], data)
         # Of a range each item comes here: no call for each part that need not be.
         items: list[Any] = []
         at = 0
@@ -117,32 +116,13 @@ class MapKeyType:
 
     def decode_many(self, found: Sequence[bytes]) -> list[Any]:
         """The keys of these bytes, in their order; those of many tuples part by part."""
-        if self._places is None or len(found) < _COLUMNS_MIN:
+        if not self.is_tuple or self.places is None or len(found) < _COLUMNS_MIN:
             return list(map(self.decode, found))
         columns = [
             _column_of(part, width, [data[place] for data in found])
-            for (part, width), place in zip(self._widths, self._places, strict=True)
+            for (part, width), place in zip(self._widths, self.places, strict=True)
         ]
         return list(zip(*columns, strict=True))
-
-    def decode_columns(self, found: Sequence[bytes], skipped: int) -> list[pl.Series]:
-        """The parts of the keys of these bytes, of which each begins with ``skipped`` others, as columns."""
-        # It loads compiled loops, which who only writes a job need not wait for.
-        from weir.state.types.key_columns import KeyBytes
-
-        raw = KeyBytes(found, skipped)
-        places = self._places if self._is_tuple else [slice(0, None)]
-        columns = [
-            None if place is None else raw.column(part, place, is_escaped=self._is_tuple)
-            for part, place in zip(self._types, places or [None] * len(self._types), strict=True)
-        ]
-        if all(column is not None for column in columns):
-            return cast("list[pl.Series]", columns)
-        rows = self.decode_many([key[skipped:] for key in found])
-        listed: Sequence[Sequence[Any]] = [rows]
-        if self._is_tuple:
-            listed = list(zip(*rows, strict=True)) if rows else [()] * len(self._types)
-        return [pl.Series(values, dtype=part.dtype) for part, values in zip(self._types, listed, strict=True)]
 
 
 def _places(widths: Sequence[int]) -> list[slice] | None:

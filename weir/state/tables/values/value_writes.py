@@ -210,7 +210,7 @@ class ValueWrites:
         return whole(owner) in self.hidden(owner)
 
     def hidden(self, owner: bytes) -> list[Range]:
-        """Of an owner: where nothing counts that the store still has; in order."""
+        """Return where nothing counts that the store still has of an owner; in order."""
         ranges = self._cleared.get(owner, [])
         captured = [] if self._captured is None else self._captured[1].cleared.get(owner, [])
         return joined(ranges, captured) if captured else ranges

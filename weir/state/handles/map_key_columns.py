@@ -1,8 +1,12 @@
-"""Keys of maps from their bytes as columns, without an object for each key; ``map_keys`` has the form of the bytes."""
+"""Keys of maps from their bytes as columns, without an object for each key; ``weir.state.types.map_keys`` has the form.
+
+Not a part of the types: it needs compiled loops, which who only declares a state need not load.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -11,11 +15,30 @@ import pyarrow as pa
 from weir.keys.hashing import KeyColumn
 from weir.keys.key_kernels import gather_bytes, read_integers
 from weir.state.types.declared import TEXT
+from weir.state.types.map_keys import MapKeyType
 from weir.state.types.value_types import IntegerType, ValueType
 
 
-class KeyBytes:
-    """The bytes of some keys, each after ``skipped`` bytes that say whose it is."""
+def key_columns(key_type: MapKeyType, found: Sequence[bytes], skipped: int) -> list[pl.Series]:
+    """Decode keys, of which each has ``skipped`` bytes before it; returns a column for each part of them."""
+    raw = _Bytes(found, skipped)
+    types, places = key_type.types, key_type.places
+    columns = [
+        raw.column(part, place, is_escaped=key_type.is_tuple)
+        for part, place in zip(types, places or (), strict=places is not None)
+    ]
+    known = [column for column in columns if column is not None]
+    if len(known) == len(types):
+        return known
+    rows = key_type.decode_many([key[skipped:] for key in found])
+    listed: Sequence[Sequence[Any]] = [rows]
+    if key_type.is_tuple:
+        listed = list(zip(*rows, strict=True)) if rows else [()] * len(types)
+    return [pl.Series(values, dtype=part.dtype) for part, values in zip(types, listed, strict=True)]
+
+
+class _Bytes:
+    """The bytes of some keys, one after the other."""
 
     def __init__(self, keys: Sequence[bytes], skipped: int) -> None:
         column = KeyColumn.from_list(keys)
@@ -23,7 +46,7 @@ class KeyBytes:
         self._starts, self._stops = column.offsets[:-1] + skipped, column.offsets[1:]
 
     def column(self, part: ValueType, place: slice, *, is_escaped: bool) -> pl.Series | None:
-        """One part of each key; None: it is to be decoded key by key.
+        """Decode one part of each key; None: it is to be decoded key by key.
 
         Args:
             part: of the keys, its type.
