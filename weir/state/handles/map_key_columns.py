@@ -57,6 +57,7 @@ class _Bytes:
         if isinstance(part, IntegerType) and part.cell_kind == "i":
             integers = np.empty(len(begins), dtype=np.int64)
             read_integers(self._data, begins, integers)
+            assert part.dtype is not None
             return pl.Series(integers).cast(part.dtype)
         if part is not TEXT:
             return None

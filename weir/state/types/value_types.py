@@ -243,9 +243,10 @@ class BinaryType(PlainType):
 
     @override
     def decode_many(self, found: Sequence[bytes | None]) -> Any:
-        if None in found or set(map(_FIRST_BYTE, found)) - {_RAW}:
+        raw = [data for data in found if data is not None]
+        if len(raw) < len(found) or set(map(_FIRST_BYTE, raw)) - {_RAW}:
             return super().decode_many(found)
-        return pl.Series(list(map(_AFTER_IT, found)), dtype=self.dtype)
+        return pl.Series(list(map(_AFTER_IT, raw)), dtype=self.dtype)
 
 
 class TemporalType(PlainType):

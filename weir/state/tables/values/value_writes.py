@@ -153,7 +153,7 @@ class ValueWrites:
     def clear(self, owner: bytes) -> None:
         """Forget an owner; what the store has of it is to be deleted. With the lock."""
         bucket = self._buckets.set_owner_aside(owner)
-        if self._may_be_stored(bucket):
+        if bucket is None or self._may_be_stored(bucket):
             # After others: what was written of it before is deleted with the rest.
             self._cleared[owner] = [whole(owner)]
         elif len(bucket.unwritten) <= _GROUP_MIN:
@@ -170,7 +170,7 @@ class ValueWrites:
             False: the owner has too many ranges, and nothing was done.
         """
         bucket = self._buckets.find(owner)
-        if self._may_be_stored(bucket):
+        if bucket is None or self._may_be_stored(bucket):
             ranges = joined(self._cleared.get(owner, ()), (cleared,))
             if len(ranges) > RANGES_MAX:
                 return False
@@ -185,9 +185,9 @@ class ValueWrites:
             self._buckets.drop_together(bucket, owner, keys)
         return True
 
-    def _may_be_stored(self, bucket: Bucket | None) -> bool:
-        """Return whether the store may have something of an owner, or get it by a capture."""
-        return bucket is None or not bucket.is_whole or bucket.is_stored or bucket.born < self._buckets.time
+    def _may_be_stored(self, bucket: Bucket) -> bool:
+        """Return whether the store may have something of a bucket's owner, or get it by a capture."""
+        return not bucket.is_whole or bucket.is_stored or bucket.born < self._buckets.time
 
     def _save(self, captured: _Captured, bucket: Bucket, keys: Collection[bytes]) -> None:
         """Keep what a capture has to write of these keys, which are about to go."""
@@ -261,8 +261,8 @@ class ValueWrites:
         """Delete in the store what was cleared; with the lock, before anything else is written."""
         while self._cleared:
             owner = next(iter(self._cleared))
-            for start, stop in self._cleared[owner]:
-                self._backend.delete_range(start, stop)
+            for each in self._cleared[owner]:
+                self._backend.delete_range(*each)
             del self._cleared[owner]
 
     def _write_down(self, keys: Iterable[bytes], entries_max: int) -> tuple[int, int]:
@@ -323,8 +323,8 @@ class ValueWrites:
     def _write_captured(self, captured: _Captured, capture: Capture) -> None:
         """Write what was captured; called by another thread."""
         for owner, ranges in list(captured.cleared.items()):
-            for start, stop in ranges:
-                self._backend.delete_range(start, stop)
+            for each in ranges:
+                self._backend.delete_range(*each)
             with self.lock:
                 del captured.cleared[owner]
         keys = in_key_order(captured.entries)
