@@ -228,6 +228,8 @@ class Names:
             del self.kept[key]
         return gone
 
+    pop_frame = pop_range
+
     def _between(self, start, stop):
         return [
             key
