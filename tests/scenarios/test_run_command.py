@@ -124,6 +124,16 @@ def test_a_task_manager_that_is_killed_before_it_knows_the_job_is_replaced(run, 
     assert "starts again" not in log
 
 
+def test_a_task_manager_that_is_killed_before_it_knows_the_job_is_replaced(run, folder):
+    (folder / "release").touch()
+    command = run("--param", "output=delivered")
+    wait_for(command.task_managers, "a task manager")
+    command.task_managers()[0].kill()
+    assert command.wait() == 0, command.lines
+    assert command.said("task manager 1 was ended by signal 9; starting another one") == 1, command.lines
+    check_all_once(folder)
+
+
 def test_a_run_from_a_savepoint_tells_of_itself_also_when_its_control_plane_is_killed(run, folder):
     half = ROWS // 2
     first = run()
