@@ -135,8 +135,13 @@ def _joined(
     if how == "inner":
         # Conditions of WHERE are those of the join.
         both = Scope([*scope.columns, *other.columns], [*scope.sources, *other.sources])
+        using = {each.name.lower() for each in node.args.get("using") or ()}
         for each in where:
-            here = _is_within(each, both) and (inner_only or not _is_within(each, scope))
+            # Of USING there is one column of both after the join.
+            names = {column.name.lower() for column in each.find_all(exp.Column) if not column.table}
+            here = (
+                _is_within(each, both) and (inner_only or not _is_within(each, scope)) and not names & using
+            )
             (conditions if here and not each.find(exp.Query) else later).append(each)
     else:
         for each in where:
