@@ -190,7 +190,9 @@ def selected(
     if is_result:
         return stream
     computed = {output: value.name or canonical_expression(value.expr) for output, value in values}
-    return stream.flow.stream_of(stream.flow.add(replace(stream.node, computed=computed)))
+    node = stream.flow.add(replace(stream.node, computed=computed))
+    made: Stream = stream.flow.stream_of(node)
+    return made
 
 
 @dataclass
