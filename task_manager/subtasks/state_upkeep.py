@@ -51,6 +51,7 @@ class StateUpkeep:
         """A checkpoint, which began then, has written or noted all dirty state."""
         self._next_flush_s = self._clock.monotonic_s() + _FLUSH_WAITS * self._interval_s
         self._flush_began_s = 0.0
+        self._note_due()
         self._note_hold(began_s)
 
     def step(self) -> None:
@@ -58,11 +59,13 @@ class StateUpkeep:
         now_s = self._clock.monotonic_s()
         if now_s >= self._next_flush_s:
             self._flush_part(now_s)
-        self.due_s = self._next_flush_s
-        if self._chain.tables.sweeps.are_wanted:
-            if now_s >= self._next_sweep_s:
-                self._sweep(now_s)
-            self.due_s = min(self._next_sweep_s, self._next_flush_s)
+        if self._chain.tables.sweeps.are_wanted and now_s >= self._next_sweep_s:
+            self._sweep(now_s)
+        self._note_due()
+
+    def _note_due(self) -> None:
+        are_swept = self._chain.tables.sweeps.are_wanted
+        self.due_s = min(self._next_sweep_s, self._next_flush_s) if are_swept else self._next_flush_s
 
     def _flush_part(self, now_s: float) -> None:
         """Write dirty state in steps spread over a part of the interval, so that no row waits for all of it."""
