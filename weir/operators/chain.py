@@ -89,8 +89,7 @@ class OperatorChain(ChainLife, Generic[OutputT]):
         #: Before which rows each is to be told of the watermark; known when they are open.
         self._cuts = [TimeCuts.NONE] * len(self._operators)
         wanted = self._operators[0][1].row_watermarks if self._operators else RowWatermarks.NONE
-        #: Whether rows may say what the watermark is as of each.
-        self.rows_tell = wanted is not RowWatermarks.NONE or not self._operators
+        self._has_row_watermarks = wanted is not RowWatermarks.NONE
         self._has_all = wanted >= RowWatermarks.ALL
         #: Rows that entered each operator.
         self.rows_into = [0] * len(self._operators)
@@ -120,7 +119,7 @@ class OperatorChain(ChainLife, Generic[OutputT]):
         super().open()
         if self.order is not None:
             self.order.open()
-        if self.rows_tell:
+        if self._has_row_watermarks:
             self._cuts = [
                 operator.time_cuts if isinstance(operator, InTimeOperator) else TimeCuts.NONE
                 for operator, _ in self._operators
@@ -219,7 +218,7 @@ class OperatorChain(ChainLife, Generic[OutputT]):
 
     def _process(self, batch: pa.RecordBatch, start: int, input_index: int) -> None:
         operator, context = self._operators[start]
-        if self.rows_tell and operator.knows_rows_by_time:
+        if self._has_row_watermarks and operator.knows_rows_by_time:
             parts = row_watermarks.alike(batch)
             if len(parts) > 1:
                 flow = self._flows[start]
@@ -441,7 +440,7 @@ class OperatorChain(ChainLife, Generic[OutputT]):
         self, index: int, batch: pa.RecordBatch | None, out: pa.RecordBatch | SideRows
     ) -> pa.RecordBatch | None:
         """Rows that an operator has yielded, as they go to the next one; side rows leave here."""
-        if self.rows_tell:
+        if self._has_row_watermarks:
             out = self._in_time(index, batch, out)
         if isinstance(out, SideRows):
             self._emit_side(self._operators[index][1], out)

@@ -205,7 +205,6 @@ class TaskTimes(Generic[OutputT]):
         #: Takes rows that need not wait any more, with an input that they came by.
         self.process: Callable[[pa.RecordBatch, int], None] = chain.process_of
         self._tells_ahead = chain.tells_ahead
-        self._rows_tell = chain.rows_tell
         #: From one channel rows come in the order of time by themselves.
         self._comes_by_many = sum(map(len, channels.values())) > 1
         self._ordered_edge = 0
@@ -279,7 +278,7 @@ class TaskTimes(Generic[OutputT]):
             known_ms = WATERMARK_MIN_MS if is_restored else inputs.known_ms(channel)
             batch, channel_ms = row_watermarks.of_channel(batch, known_ms, sorts_times=self.order.sorts_times)
             self._ordered_edge = channel.edge_index
-        elif not self._rows_tell or row_watermarks.column_of(batch) is None:
+        elif row_watermarks.column_of(batch) is None:
             return batch, False
         else:
             batch, channel_ms = self.in_time(channel, batch)
