@@ -15,6 +15,7 @@ from weir.operators.registry import create_operator
 from weir.plan.change_conditions import changed_makers
 from weir.plan.graph import LogicalGraph, Node
 from weir.plan.savepoint_fit import fitted_to, renamed_keys, with_names_of
+from weir.plan.stages import physical_graph
 from weir.plan.stored_aggregates import fitted_layouts
 from weir.protocol.checkpoints.manifest import Manifest
 from weir.protocol.checkpoints.renames import names_now
@@ -213,7 +214,9 @@ def _only(graph: LogicalGraph, step: str, manifest: Manifest) -> Manifest:
 
 
 def _check_operator(graph: LogicalGraph, step: str, kept: dict[int, Json]) -> None:
-    node = graph.node(step)
+    # Its columns are those that somebody reads.
+    running = (node for stage in physical_graph(graph).stages for node in stage.nodes)
+    node = next(node for node in running if node.name == step)
     if node.is_source or not kept or not node.states:
         return
     context = OperatorContext(
