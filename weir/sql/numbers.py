@@ -1,4 +1,4 @@
-"""Arithmetic that Polars has not got."""
+"""Arithmetic that Polars has not got, and a check of times."""
 
 from __future__ import annotations
 
@@ -32,3 +32,19 @@ def quotient(dividend: pl.Expr, divisor: pl.Expr) -> pl.Expr:
     if divisor.meta.root_names() or not dividend.meta.root_names():
         return dividend / divisor
     return dividend / (dividend.is_null().cast(pl.Float64) + divisor)
+
+
+def in_whole_ms(time: pl.Expr) -> pl.Expr:
+    """True for each row of a column of times; a row whose time has more digits than ms fails, with the reason."""
+    return pl.map_batches([time], _checked, return_dtype=pl.Boolean, is_elementwise=True)
+
+
+def _checked(values: Sequence[pl.Series]) -> pl.Series:
+    (times,) = values
+    finer = (times != times.dt.truncate("1ms")).fill_null(False)
+    if finer.any():
+        first = times.filter(finer)[0]
+        raise ValueError(
+            f"{times.name} has more digits than ms, by which FOR SYSTEM_TIME AS OF goes: {first}"
+        )
+    return pl.Series(times.name, [True]).new_from_index(0, len(times))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import polars as pl
 from sqlglot import exp
 
 from weir.spelling import did_you_mean
@@ -14,10 +15,11 @@ from weir.sql.context import Context
 from weir.sql.errors import Unplaced
 from weir.sql.joins import How, joined, merged
 from weir.sql.lookups import looked_up
+from weir.sql.numbers import in_whole_ms
 from weir.sql.relations import Column, Relation, Scope
 from weir.sql.scalars import comparable, condition, scalar
 from weir.sql.text import WINDOW_FUNCTIONS
-from weir.sql.types import has_whole_ms
+from weir.sql.types import computed, has_whole_ms
 from weir.sql.windows import windowed_relation
 
 
@@ -162,9 +164,10 @@ def _joined(
             raise Unplaced(
                 f"a {how} join FOR SYSTEM_TIME AS OF is not there; there are JOIN and LEFT JOIN", node
             )
-        _check_version(version, scope, other)
+        _check_version(version, scope)
         if match.rest or match.lower_ms is not None or match.upper_ms is not None:
             raise Unplaced("a join FOR SYSTEM_TIME AS OF takes equalities only", node)
+        left, right = (_in_whole_ms(side, context) for side in (left, right))
     left, right = _one_sided(left, right, match, how, context)
     made = joined(left, right, match, how, context, node, as_of=version is not None)
     return merged(made, node, how, other.sources), later
@@ -234,18 +237,21 @@ def _is_on_both(node: exp.Expr, right: Scope, join: exp.Join) -> bool:
     return any(right.has(each) for each in names)
 
 
-def _check_version(version: exp.Expr, scope: Scope, versions: Scope) -> None:
+def _check_version(version: exp.Expr, scope: Scope) -> None:
     node = version.expression
     value = scope.value(node) if isinstance(node, exp.Column) else None
     if value is None or value.role != "time":
         raise Unplaced("FOR SYSTEM_TIME AS OF takes the event time of the left side, such as o.at", node)
-    times = [each.value for each in versions.columns if each.value is not None and each.value.role == "time"]
-    if not all(has_whole_ms(each) for each in (value, *times)):
-        raise Unplaced(
-            "FOR SYSTEM_TIME AS OF goes by event times in whole ms, and a time with more digits may come before the "
-            "version; declare the times of both sides as TIMESTAMP(3) or BIGINT",
-            node,
-        )
+
+
+def _in_whole_ms(side: Relation, context: Context) -> Relation:
+    """A side of a join that goes by whole ms; a row whose time has more digits fails: it is put aside, not cut."""
+    for each in side.columns:
+        value = each.value
+        if value is not None and value.role == "time" and not has_whole_ms(value):
+            check = computed(in_whole_ms(value.expr), pl.Boolean())
+            return side.filtered(context.steps.step("filter"), check)
+    return side
 
 
 def _existing(relation: Relation, node: exp.Expr, context: Context) -> Relation | None:

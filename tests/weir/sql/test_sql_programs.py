@@ -9,6 +9,7 @@ import pytest
 
 import weir
 from weir import testing
+from weir.errors import UserFunctionError
 from weir.plan.stages import physical_graph
 from weir.specs.told_form import told_form
 from weir.sql.job import build
@@ -190,3 +191,28 @@ def test_a_timestamp_is_the_event_time_of_a_stream_of_python(time, is_assigned):
     found = testing.run(flow, {"rows": given})["out"].to_dicts()
     assert [row["n"] for row in found] == [2, 1]
     assert found[0]["window_start"] in (start, 0)
+
+
+def test_the_version_as_of_a_time_whose_column_may_have_more_digits_than_ms():
+    start = dt.datetime(2024, 1, 1)
+    columns = "(id BIGINT, at TIMESTAMP, WATERMARK FOR at AS at - INTERVAL '1' SECOND)"
+    made = " WITH (connector = 'json', path = 'in');\n"
+    text = (
+        f"CREATE SOURCE t {columns}{made}CREATE SOURCE v {columns}{made}"
+        "CREATE SINK o WITH (connector = 'collect') AS "
+        "SELECT t.at, w.at AS since FROM t LEFT JOIN v FOR SYSTEM_TIME AS OF t.at AS w ON t.id = w.id;"
+    )
+
+    def rows(*times_us: int) -> list[dict[str, object]]:
+        return [{"id": 1, "at": start + dt.timedelta(microseconds=us)} for us in times_us]
+
+    program = build_program("x.sql", text, "x")
+    found = testing.run(program, {"t": rows(3000, 5000, 9000), "v": rows(2000, 5000, 6000)})["o"].to_polars()
+    assert [tuple((t - start).microseconds for t in row) for row in found.sort("at").rows()] == [
+        (3000, 2000),
+        (5000, 5000),
+        (9000, 6000),
+    ]
+    for given in ({"t": rows(5400), "v": rows(5000)}, {"t": rows(5000), "v": rows(5400)}):
+        with pytest.raises(UserFunctionError, match=r"at has more digits than ms, .*00\.005400"):
+            testing.run(build_program("x.sql", text, "x"), given)
