@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +23,8 @@ from weir.specs.window_parts import WindowRowsPartSpec
 
 #: Of a batch whose groups need more than this share of its rows, or that keeps more than this share, all rows pass.
 _NEEDED_SHARE, _KEPT_SHARE = 0.25, 0.75
+#: Of more rows finding the place of one takes longer than what it saves.
+_WANTED_MAX = 256
 #: Where more are left after the first column of an order, the others decide, too.
 _LEFT_SHARE = 0.25
 #: After a batch that passes so many others do without a look.
@@ -69,7 +71,7 @@ class WindowRowsPartOperator(Operator):
         """Numbers of the rows that may be among the first of their windows, ascending; int64."""
         spec, count = self._spec, batch.num_rows
         groups, group_count = self._groups(batch)
-        if group_count * spec.rows > _NEEDED_SHARE * count:
+        if not are_few(group_count, spec.rows, count):
             return np.arange(count)
         codes = order_codes(batch.column(spec.order[0].name), spec.order[0])
         if codes is None:
@@ -81,34 +83,50 @@ class WindowRowsPartOperator(Operator):
         return rows
 
     def _chosen(self, groups: np.ndarray, group_count: int, codes: np.ndarray) -> np.ndarray:
-        rows = np.empty(len(groups), dtype=np.int64)
-        best = np.empty((group_count, self._spec.rows), dtype=np.int64)
-        counts = np.zeros(group_count, dtype=np.int64)
-        return rows[: unbeaten(groups, codes, best, counts, rows)]
+        return chosen_rows(groups, group_count, codes, self._spec.rows)
 
     def _ordered(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         return batch.select([each.name for each in self._spec.order])
 
     def _groups(self, batch: pa.RecordBatch) -> tuple[np.ndarray, int]:
-        """The key and pane of each row, as int64 from 0 on, and how many there are.
-
-        Rows of a pane come together mostly, and often those of a key: one of each run is looked at.
-        """
+        """The key and pane of each row, and how many there are; see :func:`group_numbers`."""
         panes = (int64_column(batch, EVENT_TIME_COLUMN) - self._offset_ms) // self._pane_ms
-        differs = np.empty(len(panes), dtype=np.bool_)
-        differs[0] = True
-        np.not_equal(panes[1:], panes[:-1], out=differs[1:])
-        names = list(self._spec.key_columns)
-        for name in names:
-            differs[1:] |= _differs_from_next(batch.column(name))
-        starts = np.flatnonzero(differs)
-        if len(starts) == 1:
-            return np.zeros(len(panes), dtype=np.int64), 1
-        found = batch.select(names).take(plain_array(starts))
-        columns = [*found.columns, plain_array(panes[starts])]
-        keys = weir_keys.key_bytes(pa.RecordBatch.from_arrays(columns, [*names, ""]), [*names, ""])
-        firsts, _, inverse = weir_keys.distinct_keys(weir_keys.hash_keys(keys), keys)
-        return inverse[np.cumsum(differs) - 1], len(firsts)
+        return group_numbers([plain_array(panes), *map(batch.column, self._spec.key_columns)])
+
+
+def group_numbers(columns: Sequence[pa.Array]) -> tuple[np.ndarray, int]:
+    """Number the groups of rows that are equal in these columns.
+
+    Rows of a pane come together mostly, and often those of a key: one of each run is looked at.
+
+    Returns:
+        The group of each row, as int64 from 0 on, and how many groups there are.
+    """
+    differs = np.zeros(len(columns[0]), dtype=np.bool_)
+    differs[0] = True
+    for column in columns:
+        differs[1:] |= _differs_from_next(column)
+    starts = np.flatnonzero(differs)
+    if len(starts) == 1:
+        return np.zeros(len(differs), dtype=np.int64), 1
+    found = [column.take(plain_array(starts)) for column in columns]
+    names = [str(number) for number in range(len(columns))]
+    keys = weir_keys.key_bytes(pa.RecordBatch.from_arrays(found, names), names)
+    firsts, _, inverse = weir_keys.distinct_keys(weir_keys.hash_keys(keys), keys)
+    return inverse[np.cumsum(differs) - 1], len(firsts)
+
+
+def are_few(group_count: int, wanted: int, rows: int) -> bool:
+    """Whether so many rows of each group are few of a batch, so that it pays to look for them."""
+    return wanted <= _WANTED_MAX and group_count * wanted <= _NEEDED_SHARE * rows
+
+
+def chosen_rows(groups: np.ndarray, group_count: int, codes: np.ndarray, wanted: int) -> np.ndarray:
+    """Return the numbers of the rows that fewer than ``wanted`` of their group have a higher code than; ascending."""
+    rows = np.empty(len(groups), dtype=np.int64)
+    best = np.empty((group_count, wanted), dtype=np.int64)
+    counts = np.zeros(group_count, dtype=np.int64)
+    return rows[: unbeaten(groups, codes, best, counts, rows)]
 
 
 def _differs_from_next(column: pa.Array) -> np.ndarray:

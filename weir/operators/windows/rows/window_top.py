@@ -25,6 +25,7 @@ from weir.operators.keyed.process_operator import KeyedProcessOperator
 from weir.operators.keyed.row_ranks import sorted_rows
 from weir.operators.keyed.state_codec import kept_form
 from weir.operators.windows.rows.row_chunks import chunk_of_rows, rows_of_chunk
+from weir.operators.windows.rows.rows_part import chosen_rows, group_numbers, order_codes
 from weir.rows.frames import frame_of
 from weir.rows.records import EVENT_TIME_COLUMN, UNNAMED_COLUMN, int64_column, user_columns, with_times
 from weir.specs import KeyedProcessSpec
@@ -44,6 +45,28 @@ def largest_rows(batch: pa.RecordBatch, by: str, rows: int, *, ties: bool) -> np
         ties: also all rows whose value is that of the last of these. Else equal values go by the other columns, so that
             the result does not depend on the order in which rows come.
     """
+    column = batch.column(by)
+    is_value = column.is_valid().to_numpy(zero_copy_only=False)
+    codes = order_codes(column, OrderColumn(by)) if batch.num_rows else None
+    if codes is None or rows > _ROWS_MAX:
+        return _sorted_out(batch, by, rows, ties=ties)
+    groups, count = group_numbers([batch.column(name) for name in WINDOW_BOUNDS])
+    if count * rows > max(_NEEDED_MAX, batch.num_rows):
+        return _sorted_out(batch, by, rows, ties=ties)
+    if pa.types.is_floating(column.type):
+        is_value &= ~pc.is_nan(column).fill_null(False).to_numpy(zero_copy_only=False)
+        # Above all numbers in an order, and here none of them.
+        codes = np.where(is_value, codes, np.iinfo(np.int64).min)
+    chosen = chosen_rows(groups, count, codes, rows)
+    found: np.ndarray = chosen[is_value[chosen]]
+    if not ties and np.bincount(groups[found], minlength=1).max() > rows:
+        few = batch.take(pa.array(found))
+        found = found[_sorted_out(few, by, rows, ties=False)]
+    return found
+
+
+def _sorted_out(batch: pa.RecordBatch, by: str, rows: int, *, ties: bool) -> np.ndarray:
+    """As :func:`largest_rows`, of values of any type, and of any number of rows."""
     frame = frame_of(batch).with_row_index(UNNAMED_COLUMN)
     value, bounds = pl.col(by), list(WINDOW_BOUNDS)
     if frame.schema[by].is_float():
@@ -59,6 +82,11 @@ def largest_rows(batch: pa.RecordBatch, by: str, rows: int, *, ties: bool) -> np
     numbers: np.ndarray = found.get_column(UNNAMED_COLUMN).sort().cast(pl.Int64).to_numpy()
     return numbers
 
+
+#: Of so many rows of a window each better one is put in its place among those before; others are sorted.
+_ROWS_MAX = 64
+#: So many places are always made, however few rows there are.
+_NEEDED_MAX = 1024
 
 #: Of rows in an order: the group that they are in, and the place in it, from 0 on.
 _GROUP, _PLACE = "\1group", "\1place"
