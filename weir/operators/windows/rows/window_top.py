@@ -66,7 +66,7 @@ def largest_rows(batch: pa.RecordBatch, by: str, rows: int, *, ties: bool) -> np
 
 
 def _sorted_out(batch: pa.RecordBatch, by: str, rows: int, *, ties: bool) -> np.ndarray:
-    """As :func:`largest_rows`, of values of any type, and of any number of rows."""
+    """Return what :func:`largest_rows` does, of values of any type and any number of rows."""
     frame = frame_of(batch).with_row_index(UNNAMED_COLUMN)
     value, bounds = pl.col(by), list(WINDOW_BOUNDS)
     if frame.schema[by].is_float():
