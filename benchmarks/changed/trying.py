@@ -18,7 +18,9 @@ from benchmarks.changed.scratch import Run, Told, counted, table_before, told_fr
 from weir import testing
 from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.errors import WeirError
-from weir.savepoints.changes import Verdict, step_changes
+from weir.plan.graph import LogicalGraph
+from weir.protocol.checkpoints.manifest import Manifest
+from weir.savepoints.changes import StepChange, Verdict, step_changes
 
 #: Milliseconds between the last row before the savepoint and its watermark.
 BEHIND_MS = 5
@@ -158,7 +160,7 @@ def _said(kind: str, new: Settings, saved: Saved, *, drops: bool) -> str:
     """Why ``weir plan`` says that the job would not start; "": it would."""
     manifest = CheckpointStore.open_savepoint(str(saved.path)).latest()
     assert manifest is not None
-    changes = step_changes(build(kind, new).build(), manifest, allow_dropped=drops)
+    changes = planned(build(kind, new).build(), manifest, allow_dropped=drops)
     return "; ".join(change.reason for change in changes if change.verdict is Verdict.REFUSED)
 
 
@@ -188,3 +190,10 @@ def _digest(path: Path) -> str:
         if file.is_file():
             found.update(str(file.relative_to(path)).encode() + b"\0" + file.read_bytes())
     return str(found.hexdigest())
+
+
+def planned(graph: LogicalGraph, manifest: Manifest, *, allow_dropped: bool) -> list[StepChange]:
+    """What becomes of each step where a test starts from its own checkpoint, which has all columns of all steps."""
+    return step_changes(
+        graph, manifest, allow_dropped=allow_dropped, whole=[node.name for node in graph.nodes]
+    )

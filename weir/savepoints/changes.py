@@ -6,6 +6,7 @@ What is refused here is refused by the start: both ask :func:`weir.plan.savepoin
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -45,13 +46,16 @@ class StepChange:
     reason: str = ""
 
 
-def step_changes(graph: LogicalGraph, manifest: Manifest, *, allow_dropped: bool) -> list[StepChange]:
+def step_changes(
+    graph: LogicalGraph, manifest: Manifest, *, allow_dropped: bool, whole: Collection[str] = ()
+) -> list[StepChange]:
     """What becomes of each step that has state now or had state then; none that is REFUSED: the job would start.
 
     Args:
         graph: the job, as it was written.
         manifest: of a savepoint, or of a checkpoint of a running job.
         allow_dropped: as the start would be told.
+        whole: steps of which the start keeps columns that no step reads; see :func:`weir.plan.stages.physical_graph`.
     """
     try:
         told = with_names_of(graph, manifest)
@@ -70,6 +74,7 @@ def step_changes(graph: LogicalGraph, manifest: Manifest, *, allow_dropped: bool
                 restored.get(node.name, {}),
                 called.get(node.name, []),
                 allow_dropped=allow_dropped,
+                whole=whole,
             )
         )
     ]
@@ -144,6 +149,7 @@ def _change(
     called: list[str],
     *,
     allow_dropped: bool,
+    whole: Collection[str],
 ) -> StepChange | None:
     step = node.name
     had_state = any(name.partition("/")[0] == step for name in manifest.state_ids)
@@ -157,7 +163,7 @@ def _change(
         fitted = fitted_layouts(graph, alone, allow_dropped=allow_dropped).get(step)
         # What leave to drop state does not mend is said first.
         laid_out, _ = fitted_to(graph, alone, allow_dropped=True)
-        _check_operator(laid_out, step, kept)
+        _check_operator(laid_out, step, kept, whole)
         fitted_to(graph, alone, allow_dropped=allow_dropped)
     except WeirError as error:
         return StepChange(step, Verdict.REFUSED, str(error).removeprefix(f"step {step!r}: "))
@@ -213,12 +219,13 @@ def _only(graph: LogicalGraph, step: str, manifest: Manifest) -> Manifest:
     )
 
 
-def _check_operator(graph: LogicalGraph, step: str, kept: dict[int, Json]) -> None:
-    # Its columns are those that somebody reads.
-    running = (node for stage in physical_graph(graph).stages for node in stage.nodes)
-    node = next(node for node in running if node.name == step)
+def _check_operator(graph: LogicalGraph, step: str, kept: dict[int, Json], whole: Collection[str]) -> None:
+    node = graph.node(step)
     if node.is_source or not kept or not node.states:
         return
+    # Its columns are those that somebody reads.
+    running = (each for stage in physical_graph(graph, whole).stages for each in stage.nodes)
+    node = next((each for each in running if each.name == step), node)
     context = OperatorContext(
         graph.name,
         step,

@@ -13,11 +13,12 @@ import pytest
 import weir
 from benchmarks.changed.jobs import DEFAULTS, build
 from benchmarks.changed.rows import rows_of
+from benchmarks.changed.trying import planned
 from weir import testing
 from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.console.planning import print_plan
 from weir.errors import CheckpointError, WeirError
-from weir.savepoints.changes import Verdict, step_changes
+from weir.savepoints.changes import Verdict
 
 N, BAD = ("count",), ("count", "", "bad")
 
@@ -48,7 +49,7 @@ def saved(flow, tmp_path, rows=None):
 def told(flow, path, *, allow_dropped=False):
     graph = flow.build()
     manifest = CheckpointStore.open_savepoint(str(path)).latest()
-    changes = step_changes(graph, manifest, allow_dropped=allow_dropped)
+    changes = planned(graph, manifest, allow_dropped=allow_dropped)
     starts = all(change.verdict is not Verdict.REFUSED for change in changes)
     if starts:
         testing.start(flow, {"events": []}, from_savepoint=path, allow_dropped_state=allow_dropped).stop()
@@ -117,7 +118,7 @@ def test_a_state_that_a_checkpoint_of_before_has_not_is_told(tmp_path):
     graph = build("window", settings).build()
     manifest = CheckpointStore.open_savepoint(str(path)).latest()
     before = replace(manifest, state_ids={"step": manifest.state_ids["step"]})
-    (change,) = [each for each in step_changes(graph, before, allow_dropped=False) if each.step == "step"]
+    (change,) = [each for each in planned(graph, before, allow_dropped=False) if each.step == "step"]
     assert (change.verdict, change.reason) == (Verdict.CONVERTED, "late rows that wait: begins empty")
 
 

@@ -9,13 +9,14 @@ import pyarrow as pa
 import pytest
 
 import weir
+from benchmarks.changed.trying import planned
 from weir import testing
 from weir.author.operator import OperatorContext
 from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.dataflow.streams import WindowResults
 from weir.errors import StateMismatchError, WeirError
 from weir.operators.windows.rows.window_top import make_window_top
-from weir.savepoints.changes import Verdict, step_changes
+from weir.savepoints.changes import Verdict
 from weir.specs.row_order import OrderColumn
 from weir.specs.window_top import WindowTopSpec
 from weir.state.types import integer_reads
@@ -73,7 +74,7 @@ def test_rows_of_another_type_are_right_or_refused(before, kind, tmp_path):
     for after in TYPES:
         new = given(after, 0)
         if before != after and not integer_reads(before, after):
-            found = step_changes(job(after, kind).build(), manifest, allow_dropped=False)
+            found = planned(job(after, kind).build(), manifest, allow_dropped=False)
             (refused,) = (each for each in found if each.step == "step")
             assert refused.verdict is Verdict.REFUSED, after
             assert f"v: {before}" in refused.reason

@@ -12,12 +12,12 @@ from benchmarks import changes
 from benchmarks.changed.jobs import DEFAULTS, build
 from benchmarks.changed.rows import SCHEMA, rows_of
 from benchmarks.changed.table import CHANGES
-from benchmarks.changed.trying import Trials
+from benchmarks.changed.trying import Trials, planned
 from tests.effort import cases
 from weir import testing
 from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.errors import GraphError, WeirError
-from weir.savepoints.changes import Verdict, step_changes
+from weir.savepoints.changes import Verdict
 
 #: Of these kinds each third change; all of them in long runs.
 IN_PART = ("over", "changelog")
@@ -183,7 +183,7 @@ def test_state_of_numbers_of_another_type_is_refused(made, before, after, tmp_pa
     with pytest.raises(WeirError, match=r"step 'step.*': .*(start without|give the step another name)"):
         testing.start(changed, {"rows": [row(after, 3)]}, from_savepoint=path)
     manifest = CheckpointStore.open_savepoint(str(path)).latest()
-    found = step_changes(changed.build(), manifest, allow_dropped=False)
+    found = planned(changed.build(), manifest, allow_dropped=False)
     assert any(change.verdict is Verdict.REFUSED for change in found)
     with testing.start(of_type(made, "v", before), from_savepoint=path) as job:
         job.push("rows", [row(before, 3)])
@@ -218,7 +218,7 @@ def test_states_that_nobody_has_declared_are_called_by_what_they_hold(tmp_path):
     with pytest.raises(WeirError, match=r"do not have: step \(its timers\); .* --allow-dropped-state"):
         testing.start(processed(Quiet), {"events": []}, from_savepoint=path)
     manifest = CheckpointStore.open_savepoint(str(path)).latest()
-    changes = step_changes(processed(Quiet).build(), manifest, allow_dropped=True)
+    changes = planned(processed(Quiet).build(), manifest, allow_dropped=True)
     assert [change.reason for change in changes if change.step == "step"] == [
         "seen: begins empty; its timers: dropped"
     ]
@@ -229,7 +229,7 @@ def test_the_plan_says_first_what_leave_to_drop_state_does_not_mend(tmp_path):
     with testing.start(build("window", sliding), {"events": rows_of(1, 9)}) as job:
         path = job.savepoint(tmp_path / "savepoint")
     manifest = CheckpointStore.open_savepoint(str(path)).latest()
-    changes = step_changes(build("window", DEFAULTS["window"]).build(), manifest, allow_dropped=False)
+    changes = planned(build("window", DEFAULTS["window"]).build(), manifest, allow_dropped=False)
     (refused,) = (change.reason for change in changes if change.verdict is Verdict.REFUSED)
     assert "has window kind: sliding, size_ms: 60, step_ms: 20" in refused
 
@@ -276,19 +276,19 @@ def test_the_plan_tells_where_rows_of_a_changelog_are_made_otherwise(before, tmp
     manifest = CheckpointStore.open_savepoint(str(path)).latest()
     for after, made in MADE.items():
         graph = updated(made, renamed="now").build()
-        found = {each.step: each for each in step_changes(graph, manifest, allow_dropped=False)}
+        found = {each.step: each for each in planned(graph, manifest, allow_dropped=False)}
         assert all(each.verdict is not Verdict.REFUSED for each in found.values())
         told = "what makes its rows of a changelog has changed (step" in found["totals"].reason
         assert told == (before != after), (before, after)
         assert found["totals"].verdict is Verdict.KEPT
         assert not found["beside"].reason
         assert not found["last"].reason
-    both = step_changes(updated(MADE["both"], renamed="now").build(), manifest, allow_dropped=False)
+    both = planned(updated(MADE["both"], renamed="now").build(), manifest, allow_dropped=False)
     if before == "with_columns":
         (reason,) = (each.reason for each in both if each.step == "totals")
         assert "(step 'now1')" in reason
     # A savepoint of before says nothing, and nothing is said of it.
     older = dataclasses.replace(manifest, makers={})
     for made in MADE.values():
-        changes = step_changes(updated(made).build(), older, allow_dropped=False)
+        changes = planned(updated(made).build(), older, allow_dropped=False)
         assert not any(each.reason for each in changes)
