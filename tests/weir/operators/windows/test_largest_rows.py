@@ -8,7 +8,11 @@ import random
 import pyarrow as pa
 import pytest
 
-from weir.operators.windows.rows.window_top import largest_rows
+from weir.operators.windows.rows.window_top import WindowTopPartOperator, first_rows, largest_rows
+from weir.rows.frames import frame_of
+from weir.rows.records import UNNAMED_COLUMN
+from weir.specs.row_order import OrderColumn
+from weir.specs.window_top import WindowTopPartSpec
 
 _DAY = dt.datetime(2024, 1, 1)
 _VALUES = {
@@ -61,3 +65,29 @@ def test_the_rows_are_those_of_a_plain_sort(name, ties):
         )
         rows = chance.choice([1, 1, 2, 5, 70])
         assert largest_rows(batch, "v", rows, ties=ties).tolist() == _expected(batch, rows, ties=ties)
+
+
+@pytest.mark.parametrize("ties", [False, True])
+@pytest.mark.parametrize("name", _VALUES)
+def test_what_is_passed_on_in_an_order_is_what_sorting_all_rows_finds(name, ties):
+    dtype, values = _VALUES[name]
+    chance = random.Random(f"order {name} {ties}")
+    for _ in range(40):
+        count = chance.choice([1, 7, 60, 2_000])
+        starts = [10 * chance.randrange(chance.choice([1, 2, 30])) for _ in range(count)]
+        batch = pa.record_batch(
+            {
+                "v": pa.array([chance.choice([*values, None]) for _ in starts], dtype),
+                "o": pa.array([chance.randrange(50) for _ in starts], pa.int64()),
+                "k": pa.array([chance.choice("ab") for _ in starts]),
+                "window_start": pa.array(starts, pa.int64()),
+                "window_end": pa.array([start + 10 for start in starts], pa.int64()),
+                "row": pa.array(range(count), pa.int64()),
+            }
+        )
+        first = OrderColumn("v", ascending=chance.random() < 0.5, nulls_first=chance.random() < 0.5)
+        order, rows, key = (first, OrderColumn("o", ascending=True)), chance.choice([1, 2, 5, 70]), ("k",)
+        (found,) = WindowTopPartOperator(WindowTopPartSpec("v", rows, ties, order, key)).process(batch)
+        groups = ["window_start", "window_end", "k"]
+        wanted = first_rows(frame_of(batch), groups, order, rows, ties=ties)[UNNAMED_COLUMN].sort()
+        assert found["row"].equals(batch["row"].take(wanted.to_arrow()))

@@ -118,6 +118,17 @@ def first_rows(
     return placed.filter(pl.col(_PLACE) < count).select(UNNAMED_COLUMN, _PLACE)
 
 
+def _not_beaten(batch: pa.RecordBatch, names: list[str], first: OrderColumn, rows: int) -> pa.RecordBatch:
+    """The rows that fewer than ``rows`` of their group are before by the first column alone: few are left to sort."""
+    codes = order_codes(batch.column(first.name), first) if batch.num_rows else None
+    if codes is None or rows > _ROWS_MAX:
+        return batch
+    groups, count = group_numbers([batch.column(name) for name in names])
+    if count * rows > max(_NEEDED_MAX, batch.num_rows):
+        return batch
+    return batch.take(pa.array(chosen_rows(groups, count, codes, rows)))
+
+
 class WindowTopPartOperator(Operator):
     """The operator that passes on a batch's rows that may be among the first of their windows. Keeps nothing."""
 
@@ -128,10 +139,11 @@ class WindowTopPartOperator(Operator):
     def process(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
         spec = self._spec
         if spec.order:
-            frame = frame_of(batch.select(user_columns(batch.schema)))
             groups = [*WINDOW_BOUNDS, *spec.key]
+            few = _not_beaten(batch, groups, spec.order[0], spec.rows)
+            frame = frame_of(few.select(user_columns(few.schema)))
             found = first_rows(frame, groups, spec.order, spec.rows, ties=spec.ties)[UNNAMED_COLUMN].sort()
-            yield batch.take(found.to_arrow())
+            yield few.take(found.to_arrow())
             return
         yield batch.take(pa.array(largest_rows(batch, spec.by, spec.rows, ties=spec.ties)))
 
