@@ -177,7 +177,7 @@ class ElementHandle(BelowKeyHandle):
         for start, stop, keys in self._popped.get(at, ()):
             self._table.clear_range(start, stop, keys)
             count += len(keys)
-        if count == len(changes) and not any(changes.values()):
+        if count == len(changes) == list(changes.values()).count(None):
             return True
         for _, _, keys in self._popped.get(at, ()):
             for key in keys:

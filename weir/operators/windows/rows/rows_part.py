@@ -23,8 +23,9 @@ from weir.specs.window_parts import WindowRowsPartSpec
 
 #: Of a batch whose groups need more than this share of its rows, or that keeps more than this share, all rows pass.
 _NEEDED_SHARE, _KEPT_SHARE = 0.25, 0.75
-#: Of more rows finding the place of one takes longer than what it saves.
-_WANTED_MAX = 256
+#: Of so many rows of a group each better one is put in its place among those before. Where each row is better than
+#: all before it, that takes as long as sorting from about 32 on, and six times as long with 256.
+_WANTED_MAX = 64
 #: Where more are left after the first column of an order, the others decide, too.
 _LEFT_SHARE = 0.25
 #: After a batch that passes so many others do without a look.
@@ -71,7 +72,7 @@ class WindowRowsPartOperator(Operator):
         """Numbers of the rows that may be among the first of their windows, ascending; int64."""
         spec, count = self._spec, batch.num_rows
         groups, group_count = self._groups(batch)
-        if not are_few(group_count, spec.rows, count):
+        if not are_few(group_count, spec.rows, _NEEDED_SHARE * count):
             return np.arange(count)
         codes = order_codes(batch.column(spec.order[0].name), spec.order[0])
         if codes is None:
@@ -116,9 +117,9 @@ def group_numbers(columns: Sequence[pa.Array]) -> tuple[np.ndarray, int]:
     return inverse[np.cumsum(differs) - 1], len(firsts)
 
 
-def are_few(group_count: int, wanted: int, rows: int) -> bool:
-    """Whether so many rows of each group are few of a batch, so that it pays to look for them."""
-    return wanted <= _WANTED_MAX and group_count * wanted <= _NEEDED_SHARE * rows
+def are_few(group_count: int, wanted: int, places_max: float) -> bool:
+    """Whether looking for so many rows of each group is quicker than sorting, and there are so many places at most."""
+    return wanted <= _WANTED_MAX and group_count * wanted <= places_max
 
 
 def chosen_rows(groups: np.ndarray, group_count: int, codes: np.ndarray, wanted: int) -> np.ndarray:

@@ -25,7 +25,7 @@ from weir.operators.keyed.process_operator import KeyedProcessOperator
 from weir.operators.keyed.row_ranks import sorted_rows
 from weir.operators.keyed.state_codec import kept_form
 from weir.operators.windows.rows.row_chunks import chunk_of_rows, rows_of_chunk
-from weir.operators.windows.rows.rows_part import chosen_rows, group_numbers, order_codes
+from weir.operators.windows.rows.rows_part import are_few, chosen_rows, group_numbers, order_codes
 from weir.rows.frames import frame_of
 from weir.rows.records import EVENT_TIME_COLUMN, UNNAMED_COLUMN, int64_column, user_columns, with_times
 from weir.specs import KeyedProcessSpec
@@ -46,23 +46,36 @@ def largest_rows(batch: pa.RecordBatch, by: str, rows: int, *, ties: bool) -> np
             the result does not depend on the order in which rows come.
     """
     column = batch.column(by)
-    is_value = column.is_valid().to_numpy(zero_copy_only=False)
     codes = order_codes(column, OrderColumn(by)) if batch.num_rows else None
-    if codes is None or rows > _ROWS_MAX:
-        return _sorted_out(batch, by, rows, ties=ties)
-    groups, count = group_numbers([batch.column(name) for name in WINDOW_BOUNDS])
-    if count * rows > max(_NEEDED_MAX, batch.num_rows):
-        return _sorted_out(batch, by, rows, ties=ties)
-    if pa.types.is_floating(column.type):
+    is_value = column.is_valid().to_numpy(zero_copy_only=False)
+    if codes is not None and pa.types.is_floating(column.type):
         is_value &= ~pc.is_nan(column).fill_null(False).to_numpy(zero_copy_only=False)
         # Above all numbers in an order, and here none of them.
         codes = np.where(is_value, codes, np.iinfo(np.int64).min)
-    chosen = chosen_rows(groups, count, codes, rows)
-    found: np.ndarray = chosen[is_value[chosen]]
-    if not ties and np.bincount(groups[found], minlength=1).max() > rows:
-        few = batch.take(pa.array(found))
-        found = found[_sorted_out(few, by, rows, ties=False)]
+    few = _unbeaten(batch, WINDOW_BOUNDS, codes, rows)
+    if few is None:
+        return _sorted_out(batch, by, rows, ties=ties)
+    kept = is_value[few[0]]
+    found: np.ndarray = few[0][kept]
+    if not ties and np.bincount(few[1][kept], minlength=1).max() > rows:
+        found = found[_sorted_out(batch.take(pa.array(found)), by, rows, ties=False)]
     return found
+
+
+def _unbeaten(
+    batch: pa.RecordBatch, names: Iterable[str], codes: np.ndarray | None, rows: int
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Numbers of the rows that fewer than ``rows`` of their group have a higher code than, and their groups; int64.
+
+    None: values have no codes, or sorting all rows is quicker. ``names``: of the columns that say the group.
+    """
+    if codes is None:
+        return None
+    groups, count = group_numbers([batch.column(name) for name in names])
+    if not are_few(count, rows, max(_NEEDED_MAX, batch.num_rows)):
+        return None
+    found = chosen_rows(groups, count, codes, rows)
+    return found, groups[found]
 
 
 def _sorted_out(batch: pa.RecordBatch, by: str, rows: int, *, ties: bool) -> np.ndarray:
@@ -83,8 +96,6 @@ def _sorted_out(batch: pa.RecordBatch, by: str, rows: int, *, ties: bool) -> np.
     return numbers
 
 
-#: Of so many rows of a window each better one is put in its place among those before; others are sorted.
-_ROWS_MAX = 64
 #: So many places are always made, however few rows there are.
 _NEEDED_MAX = 1024
 
@@ -118,17 +129,6 @@ def first_rows(
     return placed.filter(pl.col(_PLACE) < count).select(UNNAMED_COLUMN, _PLACE)
 
 
-def _not_beaten(batch: pa.RecordBatch, names: list[str], first: OrderColumn, rows: int) -> pa.RecordBatch:
-    """The rows that fewer than ``rows`` of their group are before by the first column alone: few are left to sort."""
-    codes = order_codes(batch.column(first.name), first) if batch.num_rows else None
-    if codes is None or rows > _ROWS_MAX:
-        return batch
-    groups, count = group_numbers([batch.column(name) for name in names])
-    if count * rows > max(_NEEDED_MAX, batch.num_rows):
-        return batch
-    return batch.take(pa.array(chosen_rows(groups, count, codes, rows)))
-
-
 class WindowTopPartOperator(Operator):
     """The operator that passes on a batch's rows that may be among the first of their windows. Keeps nothing."""
 
@@ -140,10 +140,14 @@ class WindowTopPartOperator(Operator):
         spec = self._spec
         if spec.order:
             groups = [*WINDOW_BOUNDS, *spec.key]
-            few = _not_beaten(batch, groups, spec.order[0], spec.rows)
+            first = spec.order[0]
+            codes = order_codes(batch.column(first.name), first) if batch.num_rows else None
+            # By the first column alone: few are left to sort.
+            found = _unbeaten(batch, groups, codes, spec.rows)
+            few = batch if found is None else batch.take(pa.array(found[0]))
             frame = frame_of(few.select(user_columns(few.schema)))
-            found = first_rows(frame, groups, spec.order, spec.rows, ties=spec.ties)[UNNAMED_COLUMN].sort()
-            yield few.take(found.to_arrow())
+            rows = first_rows(frame, groups, spec.order, spec.rows, ties=spec.ties)[UNNAMED_COLUMN].sort()
+            yield few.take(rows.to_arrow())
             return
         yield batch.take(pa.array(largest_rows(batch, spec.by, spec.rows, ties=spec.ties)))
 
