@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from weir.keys.hashing import hash_keys, key_bytes, partition_hashes
 from weir.rows.block import Block, LateColumn, TextRoom
-from weir.rows.records import KEY_HASH_COLUMN, SYSTEM_COLUMNS, plain_array
+from weir.rows.records import KEY_HASH_COLUMN, SYSTEM_COLUMNS, plain_array, taken
 
 _KEY_HASH_FIELD = pa.field(KEY_HASH_COLUMN, pa.uint64(), nullable=False)
 #: Of rows of which one in so many counts, and more, all keys are hashed: that costs less than to gather keys first.
@@ -177,7 +177,7 @@ def split_by_owner(
         whole = block.joined()
         hashes = hashes if late.kept is None else hashes[late.kept]
         return split_by_owner(whole, hashes, group_to_subtask, consumers)
-    ordered = batch.take(plain_array(order))
+    ordered = taken(batch, order)
     size_bytes, rows = ordered.get_total_buffer_size(), ordered.num_rows
     return [
         Part(

@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from weir.rows.records import plain_array
+from weir.rows.records import taken
 
 
 class TextRoom(Protocol):
@@ -137,7 +137,7 @@ class Block:
             whole = self.joined()
             self._selected = whole.columns
             if whole.selection is not None:
-                self._selected = whole.columns.take(plain_array(whole.selection))
+                self._selected = taken(whole.columns, whole.selection)
         return self._selected
 
     def window(self, start: int, stop: int) -> pa.RecordBatch:

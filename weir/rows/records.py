@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 EVENT_TIME_COLUMN = "_event_time_ms"
 INGEST_TIME_COLUMN = "_ingest_time_us"
@@ -154,6 +155,14 @@ def plain_array(values: np.ndarray) -> pa.Array:
     if dtype is None or not values.flags.c_contiguous:
         return pa.array(values)
     return pa.Array.from_buffers(dtype, len(values), [None, pa.py_buffer(values)])
+
+
+def taken(batch: pa.RecordBatch, rows: np.ndarray) -> pa.RecordBatch:
+    """Return these rows of a batch, in this order; the numbers, contiguous, must be right: nothing looks at them.
+
+    To look at them takes a fifth of the whole time.
+    """
+    return pc.take(batch, plain_array(rows), boundscheck=False)
 
 
 #: About how many bytes a source or a function makes at a time, and gives out at most in one batch; a single row may

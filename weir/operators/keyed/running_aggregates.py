@@ -27,7 +27,7 @@ from weir.operators.keyed.state_codec import (
     kept_snapshots,
     keyed_snapshot,
 )
-from weir.rows.records import KEY_HASH_COLUMN, KEY_PART_COLUMN, plain_array, user_columns
+from weir.rows.records import KEY_HASH_COLUMN, KEY_PART_COLUMN, taken, user_columns
 from weir.specs import Aggregate, KeyedAggregateSpec
 from weir.state.tables.cells.cell_table import CellTable
 from weir.state.tables.opened import OperatorTables
@@ -160,16 +160,16 @@ class KeyedAggregateOperator(Operator):
             piece = batch if stop - start == batch.num_rows else batch.slice(start, stop - start)
             times_ms = event_times(piece) if self._needs_times else NO_TIMES
             cells = Cells(state.cells, state.presence)
-            taken = [
+            folded = [
                 (fold, FoldRows(self._column(piece, fold), mask[start:stop], times_ms))
                 for fold, mask in zip(self._folds, masks, strict=True)
             ]
             if not is_per_batch:
-                columns = [fold.running(slots, cells, rows) for fold, rows in taken]
+                columns = [fold.running(slots, cells, rows) for fold, rows in folded]
                 state.end_piece()
                 yield self._with_columns(piece, columns)
                 continue
-            for fold, rows in taken:
+            for fold, rows in folded:
                 fold.take(slots, cells, rows)
             if parts is not None:
                 parts.merge(self._folds, start, stop, slots, cells)
@@ -177,7 +177,7 @@ class KeyedAggregateOperator(Operator):
             last = self._last_rows(slots)
             told = Cells(state.cells[slots[last]], state.presence[slots[last]])
             columns = [fold.results(told) for fold in self._folds]
-            yield self._with_columns(piece.take(plain_array(last)), columns)
+            yield self._with_columns(taken(piece, last), columns)
 
     def _prepare(self, schema: pa.Schema) -> None:
         """Rows come with this schema from now on.

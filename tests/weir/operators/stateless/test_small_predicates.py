@@ -20,7 +20,16 @@ SCHEMA = pa.schema(
     ]
 )
 a, b = pl.col("a"), pl.col("b")
-TRANSLATED = [a % 4 != 0, a + 1 > b, (a * 3 - b <= 7) & (b >= 0), (a == b) | (a < -5), a % 7 == 3]
+TRANSLATED = [
+    a % 1 == 0,
+    a % 2**62 > b,
+    a % (2**63 - 1) < b,
+    a % 4 != 0,
+    a + 1 > b,
+    (a * 3 - b <= 7) & (b >= 0),
+    (a == b) | (a < -5),
+    a % 7 == 3,
+]
 
 
 def batch(values: list[int], others: list[int]) -> pa.RecordBatch:
