@@ -127,10 +127,11 @@ class DeadLetterFile:
         if not _is_utf8(kept, len(kept) < length):
             entry["raw_base64"] = base64.b64encode(kept).decode()
         if self._known_rows is not None:
-            if self._known_rows.claim(length, str(entry["raw"])):
+            checkpoint_id = max(self._known_rows.restored_id, self._passed_id())
+            if self._known_rows.claim(length, str(entry["raw"]), checkpoint_id):
                 return
             entry["generation"] = self._known_rows.generation
-            entry["checkpoint"] = max(self._known_rows.restored_id, self._passed_id())
+            entry["checkpoint"] = checkpoint_id
         try:
             if self._file is None:
                 self._file = self._open()

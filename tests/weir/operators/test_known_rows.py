@@ -1,8 +1,12 @@
 """Rows that a step put aside are in its dead letters once, also when they come again after a restart."""
 
 import json
+from collections import Counter
+from contextlib import closing
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from weir.operators.dead_letters import DeadLetterFile, letters_stem
 from weir.operators.known_rows import KnownRows
@@ -72,3 +76,65 @@ def test_a_letter_that_was_cut_short_is_written_again(deployment, tmp_path):
     path.write_bytes(path.read_bytes()[:-10])
     put(*deployment(2, 0), b"a")
     assert path.read_text().splitlines()[1:] != []
+
+
+def test_a_row_that_was_met_again_comes_after_the_checkpoint_that_followed(deployment, tmp_path):
+    put(*deployment(1, 0), b"a")
+    put(*deployment(2, 0, passed_ids=[3]), b"a")
+    put(*deployment(3, 3), b"a")
+    assert letters(tmp_path) == ["a"]
+
+
+def test_a_row_that_had_not_come_when_its_deployment_died_still_comes(deployment, tmp_path):
+    put(*deployment(1, 0), b"a")
+    deployment(2, 0)
+    deployment(3, 4)
+    put(*deployment(4, 5), b"a")
+    assert letters(tmp_path) == ["a"]
+
+
+def test_a_row_that_a_checkpoint_covered_does_not_come(deployment, tmp_path):
+    put(*deployment(1, 0), b"a")
+    put(*deployment(2, 0, passed_ids=[3]), b"a")
+    deployment(3, 4)
+    put(*deployment(4, 5), b"a")
+    assert letters(tmp_path) == ["a", "a"]
+
+
+@given(data=st.data())
+def test_rows_are_there_once_whatever_dies_when(data, tmp_path_factory):
+    """A step gets rows in any order; checkpoints, deaths and going back to an older checkpoint come anywhere."""
+    path = tmp_path_factory.mktemp("letters")
+    rows = data.draw(st.lists(st.sampled_from([b"a", b"b", b"c"]), max_size=8))
+    #: What was done when a checkpoint was complete.
+    done_at: dict[int, list[int]] = {0: []}
+    checkpoint_id = restored_id = 0
+    for generation in range(1, data.draw(st.integers(2, 6)) + 1):
+        passed = [restored_id]
+        known = KnownRows(letters_stem(path, "job", "step"), generation, restored_id)
+        with closing(
+            DeadLetterFile(path, "job", "step", 0, known_rows=known, passed_id=lambda at=passed: at[0])
+        ) as file:
+            done = list(done_at[restored_id])
+            left = data.draw(st.permutations(sorted(set(range(len(rows))) - set(done))))
+            stops = len(left) if generation == 6 else data.draw(st.integers(0, len(left)))
+            for row in left[:stops]:
+                if data.draw(st.booleans()):
+                    checkpoint_id += 1
+                    done_at[checkpoint_id], passed[0] = list(done), checkpoint_id
+                put(file, rows[row])
+                done.append(row)
+            if data.draw(st.booleans()):
+                checkpoint_id += 1
+                done_at[checkpoint_id] = list(done)
+        restored_id = data.draw(st.sampled_from(sorted(done_at, reverse=True)[:3]))
+        # Who goes back to an older one gives the later ones up.
+        done_at = {number: done for number, done in done_at.items() if number <= restored_id}
+    # Equal rows cannot be told apart: one that is done stands for another.
+    written = Counter(letters(path))
+    known = KnownRows(letters_stem(path, "job", "step"), 99, restored_id)
+    with closing(DeadLetterFile(path, "job", "step", 0, known_rows=known)) as file:
+        for row in set(range(len(rows))) - set(done_at[restored_id]):
+            put(file, rows[row])
+    assert Counter(letters(path)) >= written
+    assert Counter(letters(path)) == Counter(row.decode() for row in rows)
