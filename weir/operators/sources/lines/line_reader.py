@@ -72,6 +72,8 @@ class LineReader:
         self.base_offset = 0
         #: Nothing is left to read from the file.
         self.exhausted = False
+        #: Bytes of the lines that the owner took last.
+        self.batch_bytes = buffer_bytes // 2
         self._filled = 0
         self._has_mark = False
         try:

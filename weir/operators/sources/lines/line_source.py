@@ -286,8 +286,9 @@ def decode_next(
         for line in reader.refill(grows):
             on_overlong(line)
 
-    # Refilled when half empty: a batch seldom ends at the end of the buffer before it is full.
-    if not reader.exhausted and 2 * (reader.stop - reader.start) < len(reader.data):
+    # Refilled when a batch like the last may not be there: each time what is left is moved, as a part of a batch is.
+    enough_bytes = min(reader.batch_bytes + reader.batch_bytes // 8, len(reader.data) // 2)
+    if not reader.exhausted and reader.stop - reader.start < enough_bytes:
         refill(False)
     if reader.start == reader.stop:
         reader.check()
@@ -299,6 +300,7 @@ def decode_next(
         refill(True)
         # What is longer than the window may become is not waited for.
         decoded = decode(reader.stop - reader.start > seen_bytes and not reader.at_last_line)
+    reader.batch_bytes = decoded.next_start - reader.start
     return decoded
 
 
