@@ -191,3 +191,39 @@ def test_the_command_line_knows_the_flags(tmp_path):
     )
     assert done.returncode != 0
     assert "there is no savepoint or checkpoint at" in done.stderr
+
+
+def joined(how, key, renamed_from=None):
+    """A job whose result does not have the key column of the right side."""
+    flow = weir.Dataflow("joined")
+    schema = {"id": int, "a": int, "b": int}
+    left, right, third = (
+        flow.source(name, weir.JsonLines("/absent", schema=schema)) for name in ("left", "right", "third")
+    )
+    by = {"own": {"own": renamed_from}} if renamed_from else {}
+    named = right.rename("named", {key: "own"}) if renamed_from else right
+    kept = named.select("kept", "own" if renamed_from else key)
+    keyed = kept.key_by("own", renamed_from=by["own"]) if renamed_from else kept.key_by(key)
+    if how == "as of":
+        out = left.key_by("a").join_as_of("out", keyed, how="inner")
+    elif how == "three":
+        out = left.key_by("a").join_all("out", third.key_by("a"), keyed)
+    else:
+        out = left.key_by("a").join("out", keyed, how=how)
+    if how != "three":
+        third.sink("unused", weir.Blackhole())
+    out.select("chosen", *({"id", "_change"} & {*out.schema.names})).sink("rows", weir.Collect())
+    return flow
+
+
+@pytest.mark.parametrize("how", ["inner", "left", "semi", "anti", "as of", "three"])
+def test_another_key_column_of_the_other_side_of_a_join_is_refused(tmp_path, how):
+    row = {"id": 1, "a": 1, "b": 2}
+    with testing.start(joined(how, "a"), {"left": [], "right": [row], "third": []}) as job:
+        job.savepoint(tmp_path / "savepoint")
+    inputs = {"left": [], "right": [], "third": []}
+    with pytest.raises(WeirError, match=r"keys of input 2|keys of input 3") as raised:
+        testing.start(joined(how, "b"), inputs, from_savepoint=tmp_path / "savepoint")
+    assert 'key_by("b", renamed_from={"b": "a"})' in str(raised.value)
+    testing.start(joined(how, "a"), inputs, from_savepoint=tmp_path / "savepoint").stop()
+    testing.start(joined(how, "a", "a"), inputs, from_savepoint=tmp_path / "savepoint").stop()

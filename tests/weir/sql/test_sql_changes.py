@@ -141,3 +141,12 @@ def test_steps_of_python_go_on_with_other_expressions():
     with testing.start(flow(3), from_savepoint=savepoint) as job:
         job.push("t", _ROWS[3:4])
         assert [row["s"] for row in job.rows("out").to_dicts()] == [9]
+
+
+@pytest.mark.parametrize(
+    "wanted", ["EXISTS (SELECT 1 FROM t y WHERE y.{} = t.a)", "t.a IN (SELECT {} FROM t)"]
+)
+def test_another_column_within_a_query_that_rows_are_looked_for_in_is_refused(wanted):
+    before, after = (f"SELECT id FROM t WHERE {wanted.format(column)}" for column in "ab")
+    with pytest.raises(WeirError, match="step 'v.join'"):
+        _went_on(before, after)

@@ -24,7 +24,7 @@ from weir.operators.joins.kept_rows import KeptRows, layout_of
 from weir.operators.joins.new_rows import NewRows, no_rows, stored_rows
 from weir.operators.joins.partners import BothPartners, KeptPartners, Pairs, Partners, RecentPartners, merged
 from weir.operators.joins.recent_rows import RecentRows
-from weir.operators.joins.row_codec import ROW_VERSION, check_join_codec
+from weir.operators.joins.row_codec import ROW_VERSION, check_join_codec, check_other_keys
 from weir.operators.joins.row_slices import RowSlices
 from weir.operators.keyed.state_codec import counted_before, kept_snapshots, keyed_snapshot
 from weir.rows import fired_rows, row_watermarks
@@ -90,6 +90,10 @@ class JoinOperator(InTimeOperator):
     def _check_codecs(self, context: OperatorContext) -> None:
         for snapshot in kept_snapshots(context, self._spec.kind).values():
             self._check_codec(snapshot["codec"])
+            # Checkpoints of earlier versions do not tell them.
+            stored = snapshot.get("other_keys")
+            if stored is not None:
+                check_other_keys(context.operator_name, stored, self._other_keys)
 
     def open(self, context: OperatorContext) -> None:
         """Open the states.
@@ -472,7 +476,13 @@ class JoinOperator(InTimeOperator):
 
     def snapshot(self, checkpoint_id: int) -> Json:
         """What the bytes of the rows mean."""
-        return keyed_snapshot(self._spec.kind, self._codec(), late_rows=self.late_rows)
+        other_keys: Json = [list(map(str, names)) for names in self._other_keys]
+        return keyed_snapshot(self._spec.kind, self._codec(), late_rows=self.late_rows, other_keys=other_keys)
+
+    @property
+    def _other_keys(self) -> list[tuple[str, ...]]:
+        """The key columns of each input but the first, whose are those of the result and in the codec."""
+        return [self._spec.keys_of_input(index) for index in range(1, self._spec.inputs_count)]
 
     def _codec(self) -> dict[str, Any]:
         return {"values": ROW_VERSION, **self._joined.describe()}

@@ -204,3 +204,19 @@ def check_join_codec(step: str, stored: Mapping[str, Any], needed: Mapping[str, 
                 f"step {step!r}: {part} of the join are {then} in the checkpoint, the job now has {now}; {renamed}"
                 "start without the checkpoint, or give the step another name if it may begin with empty state"
             )
+
+
+def check_other_keys(step: str, stored: Sequence[Sequence[str]], needed: Sequence[Sequence[str]]) -> None:
+    """Check by which columns the rows of the inputs but the first came to a join; results do not have them.
+
+    Raises:
+        StateMismatchError: rows that are kept came by other columns.
+    """
+    for number, (then, now) in enumerate(zip(stored, needed, strict=False), 2):
+        was = [getattr(name, "renamed_from", name) for name in now]
+        if list(then) not in (list(now), was):
+            raise StateMismatchError(
+                f"step {step!r}: keys of input {number} of the join are {', '.join(then)} in the checkpoint, in the "
+                f"job {', '.join(now)}; {renamed_keys_mend(then, now)}"
+                "start without the checkpoint, or give the step another name if it may begin with empty state"
+            )
