@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
@@ -129,3 +130,41 @@ def test_what_is_cut_short_or_something_else(tmp_path):
     with pytest.raises(InputError, match="all record batches before 5 were read"):
         reader.poll(100)
     reader.close()
+
+
+def texts(ends):
+    """Texts that end there, of which the bytes are "abc"."""
+    buffers = [None, pa.py_buffer(np.array([0, *ends], np.int32)), pa.py_buffer(b"abc")]
+    return pa.Array.from_buffers(pa.string(), len(ends), buffers)
+
+
+def lists(ends, values):
+    buffers = [None, pa.py_buffer(np.array([0, *ends], np.int32))]
+    return pa.Array.from_buffers(pa.list_(values.type), len(ends), buffers, children=[values])
+
+
+BEYOND = texts([900, 3])
+#: Arrow follows these to other memory, or the process ends.
+DAMAGED = {
+    "a text beyond its bytes": (BEYOND, str),
+    "texts that go back": (texts([2, 1, 3]), str),
+    "a list beyond its elements": (lists([524_288, 2], texts([1, 3])), pl.List(pl.String)),
+    "within a list": (lists([1, 2], BEYOND), pl.List(pl.String)),
+    "within a struct": (pa.StructArray.from_arrays([BEYOND], ["x"]), pl.Struct({"x": pl.String})),
+    "an index beyond its texts": (
+        pa.DictionaryArray.from_arrays(pa.array([0, 7]), texts([1, 3]), safe=False),
+        str,
+    ),
+    "within a dictionary": (pa.DictionaryArray.from_arrays(pa.array([0, 1]), BEYOND, safe=False), str),
+}
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("name", DAMAGED)
+def test_offsets_and_indices_that_are_damaged_are_told_with_the_file(tmp_path, form, name):
+    column, dtype = DAMAGED[name]
+    table = pa.table({"text": column})
+    with FORMATS[form](str(tmp_path / "damaged.arrow"), table.schema) as writer:
+        writer.write_table(table)
+    with pytest.raises(InputError, match=r"damaged\.arrow: .*all record batches before 0 were read"):
+        read(weir.ArrowIpc(str(tmp_path), schema={"text": dtype}))

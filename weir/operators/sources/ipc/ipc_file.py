@@ -8,6 +8,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from weir.operators.sources.files.input_files import InputFiles, unreadable
+from weir.operators.sources.ipc.whole_arrays import check_whole
 
 _MAGIC = b"ARROW1"
 _MEND = "check that it is a whole file or stream of Arrow IPC"
@@ -57,18 +58,25 @@ class IpcFile:
         Without names there are no columns; ``num_rows`` of the result is right.
         """
         try:
-            if self._names != list(names) or (not self._is_file and number < self._next):
-                self._open(list(names))
-            if self._is_file:
-                return self._reader.get_batch(number).select(list(names))
-            while self._next < number:
-                if self._next_of_stream() is None:
-                    return None
-            batch = self._next_of_stream()
-            return None if batch is None else batch.select(list(names))
+            batch = self._read(number, list(names))
+            if batch is None:
+                return None
+            batch = batch.select(list(names))
+            check_whole(batch)
+            return batch
         except (OSError, pa.ArrowException) as error:
             failed = unreadable(self.path, error, f"{_MEND}; all record batches before {number} were read")
             raise failed from error
+
+    def _read(self, number: int, names: list[str]) -> pa.RecordBatch | None:
+        if self._names != names or (not self._is_file and number < self._next):
+            self._open(names)
+        if self._is_file:
+            return self._reader.get_batch(number)
+        while self._next < number:
+            if self._next_of_stream() is None:
+                return None
+        return self._next_of_stream()
 
     def _next_of_stream(self) -> pa.RecordBatch | None:
         try:
