@@ -242,3 +242,20 @@ def test_a_character_that_is_cut_between_two_texts():
     assert wrong_texts(pa.record_batch({"t": texts})) == {0: "t", 1: "t"}
     assert are_utf8(texts.slice(2))
     assert not are_utf8(texts.slice(1))
+
+
+@pytest.mark.parametrize("form", ["parquet", "arrow"])
+def test_a_name_of_a_column_that_is_not_utf_8_is_told_with_the_file(tmp_path, form):
+    path = tmp_path / f"damaged.{form}"
+    table = pa.table({"id": [1], "ÄÖÜ": [2]})
+    if form == "parquet":
+        pq.write_table(table, path, store_schema=False)
+    else:
+        with pa.ipc.new_file(str(path), table.schema) as writer:
+            writer.write_table(table)
+    path.write_bytes(path.read_bytes().replace("ÄÖÜ".encode(), b"\xff" * 6))
+    kind = weir.Parquet if form == "parquet" else weir.ArrowIpc
+    flow = weir.Dataflow("names")
+    flow.source("rows", kind(str(tmp_path), schema={"id": int})).sink("out", weir.Collect())
+    with pytest.raises(InputError, match=rf"damaged\.{form}: .*check"):
+        weir.run(flow)

@@ -12,6 +12,7 @@ import pyarrow as pa
 from weir.errors import InputError
 from weir.operators.sources.files.columnar_paths import FilePlaces, NoSuchColumnError, find_columns
 from weir.operators.sources.files.file_reader import FileReader
+from weir.operators.sources.files.input_files import unreadable
 from weir.operators.sources.files.near_names import near_name
 from weir.operators.sources.files.positions import Rest
 from weir.rows.python_values import row_json
@@ -83,6 +84,13 @@ class ColumnarReader(FileReader):
             InputError: the file does not have each column of the schema once, with its type or a narrower one; or it
                 has none of them. It need not have one that may be null.
         """
+        try:
+            return self._places_in(path, found)
+        except UnicodeDecodeError as error:
+            # A damaged name.
+            raise unreadable(path, error) from error
+
+    def _places_in(self, path: str, found: pa.Schema) -> FilePlaces:
         spec, given = self._columnar_spec, dict(self._columnar_spec.paths)
         required = () if spec.event_time_column is None else (spec.event_time_column,)
         try:

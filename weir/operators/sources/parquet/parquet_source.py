@@ -97,7 +97,7 @@ class ParquetReader(ColumnarReader):
             with pq.ParquetFile(source) as file:
                 self._found_in(path, file)
                 counts = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
-        except (OSError, pa.ArrowException) as error:
+        except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
             raise _unreadable(path, error) from error
         edges = np.cumsum([0, *counts]).tolist()
         return [Rest(path, start, stop) for start, stop in itertools.pairwise(edges) if stop > start]
