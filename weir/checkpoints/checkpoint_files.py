@@ -80,7 +80,8 @@ class CheckpointFiles:
         if not items:
             return
         wanted = [(check_path(file.path), target) for file, target in items]
-        self._do(f"{wanted[0][0]} ({len(wanted)} files)", lambda: self._place.get(wanted, own=own))
+        about, paths = f"{wanted[0][0]} ({len(wanted)} files)", [path for path, _ in wanted]
+        self._do(about, lambda: self._place.get(wanted, own=own), paths)
         for file, target in items:
             size_bytes = target.stat().st_size
             if size_bytes != file.size_bytes:
@@ -99,7 +100,8 @@ class CheckpointFiles:
             CheckpointError: also if a file is shorter than it was when it was published.
         """
         wanted = [(check_path(file.path), offset, size_bytes) for file, offset, size_bytes in ranges]
-        found = self._do(wanted[0][0], lambda: self._place.read_ranges(wanted)) if wanted else []
+        paths = list(dict.fromkeys(path for path, _, _ in wanted))
+        found = self._do(paths[0], lambda: self._place.read_ranges(wanted), paths) if wanted else []
         for (path, offset, size_bytes), data in zip(wanted, found, strict=True):
             if len(data) != size_bytes:
                 raise damaged(
@@ -111,15 +113,25 @@ class CheckpointFiles:
         """Copy files (path here, path there) to another store, durably."""
         if paths:
             about = f"{paths[0][0]} ({len(paths)} files to {other.location})"
-            self._do(about, lambda: self._place.copy_to(paths, other._place))
+            self._do(about, lambda: self._place.copy_to(paths, other._place), [path for path, _ in paths])
 
     def _digest_of(self, file: Path) -> str:
         digest = digest_of(file, lambda: self._place.is_given_up)
         self._place.check_wanted()
         return digest
 
-    def _do(self, path: str, work: Callable[[], Result]) -> Result:
+    def _do(self, path: str, work: Callable[[], Result], among: Sequence[str] = ()) -> Result:
+        """Do what may fail; ``path`` is told then, or which file of ``among`` is not there."""
         try:
             return work()
         except (OSError, ValueError, NotImplementedError) as error:
+            if len(among) > 1 and isinstance(error, FileNotFoundError):
+                path = self._first_absent(among) or path
             raise checkpoint_error(error, self.location, path) from error
+
+    def _first_absent(self, paths: Sequence[str]) -> str:
+        try:
+            sizes = self._place.sizes(paths)
+        except (OSError, ValueError, NotImplementedError):
+            return ""
+        return next((path for path, size in zip(paths, sizes, strict=True) if size is None), "")

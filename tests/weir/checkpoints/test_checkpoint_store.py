@@ -167,6 +167,16 @@ def test_file_of_another_size_is_reported_and_replaced(store, tmp_path):
     assert stored.read_bytes() == b"abc"
 
 
+def test_of_several_files_the_one_that_is_absent_is_told(store, tmp_path):
+    files = [publish(store, tmp_path, 1, f"{number}.sst") for number in range(3)]
+    (tmp_path / "checkpoints/job" / files[1].path).unlink()
+    absent = r"file files/000000000001/store/1.sst: the file does not exist"
+    with pytest.raises(CheckpointError, match=absent):
+        store.fetch_all([(file, tmp_path / f"fetched{number}") for number, file in enumerate(files)])
+    with pytest.raises(CheckpointError, match=absent):
+        store.read_ranges([(file, 0, 1) for file in files])
+
+
 def test_absent_file_is_one_clear_error(store, tmp_path):
     with pytest.raises(CheckpointError, match=r"checkpoints/job, file files/1/x .*does not exist"):
         store.fetch(FileRef("files/1/x", 1), tmp_path / "target")

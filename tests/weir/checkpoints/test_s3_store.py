@@ -149,3 +149,10 @@ def test_unreachable_endpoint_is_one_clear_error():
         store.latest()
     assert SECRET not in str(caught.value)
     assert "s3://bucket/checkpoints/job" in str(caught.value)
+
+
+def test_of_several_files_the_one_that_is_absent_is_told(store, tmp_path):
+    files = [publish(store, tmp_path, 1, f"{number}.sst") for number in range(2)]
+    files.append(FileRef(f"{files_folder(1)}/store/2.sst", 4))
+    with pytest.raises(CheckpointError, match=r"file files/\S+/2.sst: the file does not exist"):
+        store.fetch_all([(file, tmp_path / f"fetched{number}") for number, file in enumerate(files)])
