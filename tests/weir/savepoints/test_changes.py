@@ -227,3 +227,33 @@ def test_another_key_column_of_the_other_side_of_a_join_is_refused(tmp_path, how
     assert 'key_by("b", renamed_from={"b": "a"})' in str(raised.value)
     testing.start(joined(how, "a"), inputs, from_savepoint=tmp_path / "savepoint").stop()
     testing.start(joined(how, "a", "a"), inputs, from_savepoint=tmp_path / "savepoint").stop()
+
+
+class Counting(weir.KeyedProcess):
+    def process(self, key, row, context):
+        context.timers.register(context.event_time_ms + 1)
+
+    def on_timer(self, key, time_ms, context):
+        yield {"k": key[0]}
+
+
+def counting(parallelism):
+    flow = weir.Dataflow("counting")
+    source = weir.JsonLines("/absent", schema={"k": str, "at": int}, event_time="at")
+    counts = flow.source("events", source, parallelism=2).key_by("k").count("n", parallelism=1)
+    timed = counts.key_by("k").process(
+        "timed", Counting, {"k": str}, in_time_order=True, parallelism=parallelism
+    )
+    timed.sink("out", weir.Collect())
+    return flow
+
+
+def test_rows_that_wait_in_front_of_a_stage_that_is_divided_are_told(tmp_path):
+    with testing.start(counting(1), {"events": []}) as job:
+        job.advance_watermark("events", 1, subtask=0)
+        job.push("events", [{"k": "a", "at": 1}], subtask=0)
+        job.savepoint(tmp_path / "savepoint")
+    said = told(counting(2), tmp_path / "savepoint")
+    assert said["counting"][0] == "refused"
+    assert "give these steps the parallelism that they had" in said["counting"][1]
+    assert told(counting(1), tmp_path / "savepoint")["n"][0] == "kept"

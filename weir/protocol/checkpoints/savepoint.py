@@ -238,12 +238,13 @@ def _check_dropped(manifest: Manifest, stages: Mapping[int, StageNow], *, allow_
             "state go with --allow-dropped-state"
         )
     dropped = sorted({state_text(name) for name in kept - states})
-    elsewhere = sorted(step_ for step_, _, state in (n.partition("/") for n in kept - states) if state == _IN_ORDER and step_ in steps)
+    waits = (name.partition("/") for name in sorted(kept - states))
+    elsewhere = [step for step, _, state in waits if state == _IN_ORDER and step in steps]
     if elsewhere and not allow_dropped:
         raise CheckpointError(
-            f"rows wait for their time in front of step {elsewhere[0]!r} in the savepoint, where the job has none wait: "
-            "other steps share its stage now; give these and it the parallelism that they had, or let the rows go with "
-            "--allow-dropped-state"
+            f"step {elsewhere[0]!r}: in the savepoint rows wait in front of it for their time, for a step with "
+            "timers in its stage. In the job the stage is divided otherwise: give these steps the parallelism that "
+            "they had, or let these rows go with --allow-dropped-state"
         )
     if dropped and not allow_dropped:
         raise CheckpointError(
