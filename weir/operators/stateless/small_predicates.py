@@ -73,9 +73,7 @@ def _compile(tree: Mapping[str, object]) -> _Compiled | None:
         name = str(tree["Column"])
         return lambda columns: columns[name]
     if "Literal" in tree:
-        literal_node = tree["Literal"]
-        assert isinstance(literal_node, dict)
-        literal = np.array(literal_node["Dyn"]["Int"], dtype=np.int64)
+        literal = np.array(_integer(tree["Literal"]), dtype=np.int64)
         return lambda columns: literal
     node = tree["BinaryExpr"]
     assert isinstance(node, dict)
@@ -96,8 +94,7 @@ def _remainder(dividends: _Compiled, divisor_node: Mapping[str, object]) -> _Com
     NumPy divides by a constant with vector instructions, but has none for remainders (32,768 rows: 22 µs and 55; 4 µs
     for a power of two).
     """
-    literal_node = divisor_node.get("Literal")
-    if not isinstance(literal_node, dict) or (number := int(literal_node["Dyn"]["Int"])) <= 0:
+    if "Literal" not in divisor_node or (number := _integer(divisor_node["Literal"])) <= 0:
         return None
     divisor, lowest_bits = np.array(number, dtype=np.int64), np.array(number - 1, dtype=np.int64)
     if number & (number - 1) == 0:
@@ -111,6 +108,14 @@ def _remainder(dividends: _Compiled, divisor_node: Mapping[str, object]) -> _Com
         return rounded
 
     return remainder
+
+
+def _integer(literal: object) -> int:
+    """The value of an integer literal: one without a type of its own, or an int64, as SQL writes it."""
+    assert isinstance(literal, dict)
+    value = literal["Dyn"]["Int"] if "Dyn" in literal else literal["Scalar"]["Int64"]
+    assert type(value) is int
+    return value
 
 
 def _agrees(predicate: pl.Expr, names: tuple[str, ...], compiled: _Compiled) -> bool:

@@ -30,6 +30,11 @@ TRANSLATED = [
     (a == b) | (a < -5),
     a % 7 == 3,
 ]
+#: As SQL writes integers.
+TRANSLATED += [
+    a % pl.lit(123, pl.Int64) == pl.lit(0),
+    (a >= pl.lit(-3, pl.Int64)) & (b < pl.lit(2**40, pl.Int64)),
+]
 
 
 def batch(values: list[int], others: list[int]) -> pa.RecordBatch:
@@ -61,6 +66,8 @@ def test_a_translation_agrees_with_polars(predicate, rows):
         a // 2 == 1,
         a / 2 > 1,
         a > 1.5,
+        a > pl.lit(1.5, pl.Float64),
+        a > pl.lit(None, pl.Int64),
         a.is_in([1, 2]),
         a.cast(pl.String) == "1",
         a.shift(1) == 2,
