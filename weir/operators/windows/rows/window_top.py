@@ -24,6 +24,7 @@ from weir.author.states import ValueState
 from weir.operators.keyed.process_operator import KeyedProcessOperator
 from weir.operators.keyed.row_ranks import sorted_rows
 from weir.operators.keyed.state_codec import kept_form
+from weir.operators.windows.rows.exact_places import exact_places
 from weir.operators.windows.rows.row_chunks import chunk_of_rows, rows_of_chunk
 from weir.operators.windows.rows.rows_part import are_few, chosen_rows, group_numbers, order_codes
 from weir.rows.frames import frame_of
@@ -145,6 +146,12 @@ class WindowTopPartOperator(Operator):
             # By the first column alone: few are left to sort.
             found = _unbeaten(batch, groups, codes, spec.rows)
             few = batch if found is None else batch.take(pa.array(found[0]))
+            placed = None
+            if found is not None:
+                placed = exact_places(few, found[1], spec.order, spec.rows, ties=spec.ties)
+            if placed is not None:
+                yield few.take(pa.array(np.sort(placed[0])))
+                return
             frame = frame_of(few.select(user_columns(few.schema)))
             rows = first_rows(frame, groups, spec.order, spec.rows, ties=spec.ties)[UNNAMED_COLUMN].sort()
             yield few.take(rows.to_arrow())
@@ -243,8 +250,7 @@ class OrderedWindowTop(KeyedProcess):
         distinct = keys.distinct
         given = batch.select(self._schema.names).cast(self._schema)
         groups, whole = self._kept(self.rows.get(distinct).to_list(), keys.inverse, given)
-        found = self._first(groups, whole)
-        numbers = found[UNNAMED_COLUMN].to_numpy().astype(np.int64)
+        numbers, _ = self._first(groups, whole)
         kept, of_group = whole.take(pa.array(numbers)), groups[numbers]
         encoded = encoded_rows(kept.columns)
         counts = np.bincount(of_group, minlength=len(distinct))
@@ -266,13 +272,10 @@ class OrderedWindowTop(KeyedProcess):
         self.rows.put(keys, [None] * batch.num_rows)
         if not whole.num_rows:
             return
-        found = self._first(groups, whole)
-        numbers = found[UNNAMED_COLUMN].to_numpy().astype(np.int64)
+        numbers, places = self._first(groups, whole)
         told = whole.take(pa.array(numbers))
         if self._spec.rank is not None:
-            told = told.append_column(
-                self._told_schema.field(self._spec.rank), (found[_PLACE] + 1).to_arrow()
-            )
+            told = told.append_column(self._told_schema.field(self._spec.rank), pa.array(places + 1))
         times_ms = (int64_column(batch, EVENT_TIME_COLUMN) - 1)[groups[numbers]]
         yield with_times(told.cast(self._told_schema), times_ms, self._clock.now_us())
 
@@ -287,11 +290,15 @@ class OrderedWindowTop(KeyedProcess):
         kept = pa.RecordBatch.from_arrays(columns, names=self._schema.names).cast(self._schema)
         return np.concatenate([stored.keys, of_given]), pa.concat_batches([kept, given])
 
-    def _first(self, groups: np.ndarray, rows: pa.RecordBatch) -> pl.DataFrame:
-        """The first rows of each group; see :func:`first_rows`."""
+    def _first(self, groups: np.ndarray, rows: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
+        """Numbers of the first rows of each group, and their places from 0 on, int64; see :func:`first_rows`."""
         spec = self._spec
+        placed = exact_places(rows, groups, spec.order, spec.rows, ties=spec.ties)
+        if placed is not None:
+            return placed
         frame = frame_of(rows).with_columns(pl.Series(_GROUP, groups, pl.Int64))
-        return first_rows(frame, [_GROUP], spec.order, spec.rows, ties=spec.ties)
+        found = first_rows(frame, [_GROUP], spec.order, spec.rows, ties=spec.ties)
+        return found[UNNAMED_COLUMN].to_numpy().astype(np.int64), found[_PLACE].to_numpy()
 
 
 def make_window_top(spec: WindowTopSpec) -> KeyedProcessOperator:
