@@ -36,13 +36,18 @@ class FilterSpec(OperatorSpec):
     keeps_columns: ClassVar[bool] = True
     is_by_row: ClassVar[bool] = True
     takes_changes: ClassVar[bool] = True
-    runtime: ClassVar[str] = "weir.operators.stateless.expressions:FilterOperator"
+    runtime: ClassVar[str] = "weir.operators.stateless.expressions:make_filter"
     predicate: pl.Expr
+    #: Parts of the predicate that the step behind it needs, too, as new columns, and the predicate over them
+    #: (``weir.plan.rules.sharing``).
+    shared: tuple[pl.Expr, ...] = field(default=(), metadata={"derived": True})
+    over_shared: pl.Expr | None = field(default=None, metadata={"derived": True})
 
     def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
-        """The input's; see :class:`OperatorSpec`."""
+        """The input's with what is shared; see :class:`OperatorSpec`."""
         check_predicate(step, self.predicate, inputs[0])
-        return super().output_schema(step, inputs)
+        schema = super().output_schema(step, inputs)
+        return with_columns_schema(step, self.shared, schema) if self.shared else schema
 
     @override
     def demanded(self, schema: pa.Schema) -> Condition | None:
@@ -50,7 +55,8 @@ class FilterSpec(OperatorSpec):
 
     def read_columns(self, wanted: frozenset[str], schema: pa.Schema) -> frozenset[str]:
         """What the predicate reads, and what is wanted; see :class:`OperatorSpec`."""
-        return wanted | expression_columns([self.predicate], schema)
+        own = {each.meta.output_name() for each in self.shared}
+        return (wanted - own) | expression_columns([self.predicate], schema)
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,11 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import polars as pl
 import pyarrow as pa
+from typing_extensions import override
 
 from weir.author.operator import AheadFilter, Operator, OperatorContext
 from weir.errors import UserFunctionError
+from weir.operators.stateless.quick_forms import QuickExpressions
 from weir.operators.stateless.small_predicates import SmallPredicate, small_predicate
 from weir.rows.frames import has_arrays, whole_rows
 from weir.rows.records import KEY_HASH_COLUMN, SYSTEM_COLUMNS, plain_array, system_schema
@@ -51,6 +53,7 @@ class FilterOperator(AheadFilter):
 
     def __init__(self, spec: FilterSpec) -> None:
         self._predicate = spec.predicate
+        self._quick = QuickExpressions([spec.predicate])
         self._input = ExpressionInput([spec.predicate])
         self._name = spec.kind
         self._schema: pa.Schema | None = None
@@ -66,11 +69,9 @@ class FilterOperator(AheadFilter):
         if known is not None:
             return self._keep(batch, known)
         try:
-            mask = self._input.frame(batch).select(self._predicate).to_series()
+            mask = self._quick.select(self._input.frame(batch)).to_series()
         except pl.exceptions.PolarsError as error:
-            raise UserFunctionError(
-                f"step {self._name!r}: {self._predicate} failed: {_first_line(error)}"
-            ) from error
+            raise self._failure(error) from error
         if len(mask) != batch.num_rows:  # a literal gives one value for all rows
             return (batch,) if mask[0] else ()
         kept = mask.sum()
@@ -87,6 +88,9 @@ class FilterOperator(AheadFilter):
             self._small = small_predicate(self._predicate, batch.schema)
         return None if self._small is None else self._small.mask(batch)
 
+    def _failure(self, error: Exception) -> UserFunctionError:
+        return UserFunctionError(f"step {self._name!r}: {self._predicate} failed: {_first_line(error)}")
+
     @staticmethod
     def _keep(batch: pa.RecordBatch, mask: np.ndarray) -> Iterable[pa.RecordBatch]:
         kept = mask.nonzero()[0]
@@ -96,11 +100,47 @@ class FilterOperator(AheadFilter):
         return (batch.take(plain_array(kept)),) if len(kept) else ()
 
 
+class SharingFilterOperator(FilterOperator):
+    """Hands on, as new columns, parts of its predicate that the next step needs, too. They stand as in WithColumns."""
+
+    def __init__(self, spec: FilterSpec) -> None:
+        super().__init__(spec)
+        assert spec.over_shared is not None
+        self._shared = QuickExpressions(spec.shared)
+        self._over_shared = spec.over_shared
+        self._names = [each.meta.output_name() for each in spec.shared]
+
+    @override
+    def process(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+        """Zero or one batch."""
+        try:
+            frame = self._shared.with_columns(self._input.frame(batch))
+            mask = frame.select(self._over_shared).to_series()
+        except pl.exceptions.PolarsError as error:
+            raise self._failure(error) from error
+        kept = mask.sum()
+        if not kept:
+            return ()
+        told = frame.select(self._names)
+        if kept < batch.num_rows:
+            batch, told = batch.filter(mask.to_arrow()), told.filter(mask)
+        return (_with_series(batch, told.get_columns()),)
+
+    @override
+    def kept_ahead(self, batch: pa.RecordBatch) -> np.ndarray | None:
+        return None
+
+
+def make_filter(spec: FilterSpec) -> FilterOperator:
+    """The operator of a filter."""
+    return SharingFilterOperator(spec) if spec.shared else FilterOperator(spec)
+
+
 class WithColumnsOperator(Operator):
     """Adds or replaces columns. New ones stand after the user columns and before the system columns."""
 
     def __init__(self, spec: WithColumnsSpec) -> None:
-        self._expressions = spec.expressions
+        self._expressions = QuickExpressions(spec.expressions)
         self._input = ExpressionInput(spec.expressions)
         self._name = spec.kind
         self._written: frozenset[str] | None = None
@@ -116,8 +156,8 @@ class WithColumnsOperator(Operator):
         frame = self._input.frame(batch)
         try:
             if self._written is None:
-                self._written = frozenset(frame.clear().select(self._expressions).columns)
-            frame = frame.with_columns(self._expressions)
+                self._written = frozenset(self._expressions.select(frame.clear()).columns)
+            frame = self._expressions.with_columns(frame)
         except pl.exceptions.PolarsError as error:
             raise UserFunctionError(
                 f"step {self._name!r}: an expression failed: {_first_line(error)}"
@@ -197,6 +237,20 @@ class UnionOperator(Operator):
         schema = self._schema if index < 0 else self._schema.append(batch.schema.field(index))
         columns = [batch.column(name) for name in schema.names]
         return (pa.RecordBatch.from_arrays(columns, schema=schema),)
+
+
+def _with_series(batch: pa.RecordBatch, added: Sequence[pl.Series]) -> pa.RecordBatch:
+    """Rows with further columns, which stand before the system columns."""
+    columns = {name: batch.column(name) for name in batch.schema.names if name not in SYSTEM_COLUMNS}
+    fields = [field for field in batch.schema if field.name in columns]
+    for series in added:
+        array = series.to_arrow(compat_level=pl.CompatLevel.oldest())
+        dtype = small_type(array.type)
+        columns[series.name] = array if array.type == dtype else array.cast(dtype)
+        fields.append(pa.field(series.name, dtype))
+    system = [field for field in batch.schema if field.name in SYSTEM_COLUMNS]
+    arrays = [*columns.values(), *(batch.column(field.name) for field in system)]
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([*fields, *system]))
 
 
 def _to_arrow(series: pl.Series, dtype: pa.DataType) -> pa.Array:
