@@ -48,7 +48,19 @@ def open_arrow_files(uri: str, below: Sequence[str]) -> ArrowFiles:
         text = str(error).replace(uri, location)
         raise checkpoint_error(ValueError(text), location) from error
     root = "/".join([root.rstrip("/"), *below])
-    return ArrowFiles(filesystem, root, "/".join([location, *below]))
+    return ArrowFiles(_opening_late(filesystem), root, "/".join([location, *below]))
+
+
+def _opening_late(filesystem: Any) -> Any:
+    """The same file system, which begins a file at S3 when there is more of it than one request takes (10 MiB).
+
+    A smaller one is one request then, and not three that follow one another.
+    """
+    if filesystem.type_name != "s3":
+        return filesystem
+    # A URI cannot say it, nor can the object be changed.
+    make, (options,) = filesystem.__reduce__()
+    return make({**options, "allow_delayed_open": True})
 
 
 def _without_credentials(uri: str) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from experiments.ports import free_port
-from experiments.s3_server import SECRET, uri_of
+from experiments.s3_server import SECRET, s3_server, uri_of
 from tests.weir.checkpoints.manifests import manifest_of
 from tests.weir.state.conftest import SMALL_SETTINGS
 from weir.checkpoints.checkpoint_store import CheckpointStore
@@ -156,3 +156,18 @@ def test_of_several_files_the_one_that_is_absent_is_told(store, tmp_path):
     files.append(FileRef(f"{files_folder(1)}/store/2.sst", 4))
     with pytest.raises(CheckpointError, match=r"file files/\S+/2.sst: the file does not exist"):
         store.fetch_all([(file, tmp_path / f"fetched{number}") for number, file in enumerate(files)])
+
+
+def test_what_fits_into_a_part_is_one_request(tmp_path):
+    """Three of 20 ms, one after the other, were 60 ms for each file of a checkpoint, and for its manifest."""
+    requests = tmp_path / "requests"
+    with s3_server(requests=requests) as port:
+        store = CheckpointStore.open(uri_of(port), "job")
+        file = publish(store, tmp_path, 1, "table", bytes(8 << 20))
+        path = store.write_manifest(manifest_of(1, [file]))
+        made = requests.read_text().splitlines()
+        store.fetch(file, tmp_path / "fetched")
+    root = "/bucket/checkpoints/job"
+    assert [line for line in made if file.path in line] == [f"PUT {root}/{file.path}"]
+    assert [line for line in made if path in line] == [f"HEAD {root}/{path}", f"PUT {root}/{path}"]
+    assert (tmp_path / "fetched").read_bytes() == bytes(8 << 20)
