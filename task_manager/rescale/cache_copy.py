@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from task_manager.rescale.copy_pace import COPIED_BYTES_MAX
+from task_manager.rescale.copy_pace import COPIED_BYTES_MAX, COPY_TIMES, CopyTimes
 from task_manager.rescale.copy_rounds import GroupsCopy
 from task_manager.rescale.copy_sender import CopySender
 from weir import threads
@@ -30,10 +30,6 @@ if TYPE_CHECKING:
 _COPY_TIMEOUT_S = 1.0
 #: At a handover a busy new owner has more time: without the cache it would stay busy.
 _HANDOVER_TIMEOUT_S = 10.0
-_COPY_S_MAX = 2.0
-#: The same of copying what changed meanwhile, and of writing what is dirty then.
-_CHANGES_S_MAX = 1.0
-_REST_S_MAX = 0.5
 #: Of writing where nothing is copied.
 _WRITE_S_MAX = 2.0
 #: Copies of what changed meanwhile; each should find much less than the one before.
@@ -55,13 +51,14 @@ class CacheCopier:
         copies: bool,
         hurries: bool,
         bytes_max: int = COPIED_BYTES_MAX,
+        times: CopyTimes = COPY_TIMES,
         sleep: Callable[[float], None] = threads.sleep,
     ) -> None:
         """``running`` and ``locations`` are the job's own and change; ``address`` is this task manager's.
 
         ``copies``: whether what is cached is copied; else dirty entries are only written. ``hurries``: then without
         pauses, because the new owner can begin as soon as they are. ``bytes_max``: of what is copied at first to
-        one new owner. ``sleep`` passes this many seconds of the clock.
+        one new owner; ``times``: for how long, at most. ``sleep`` passes this many seconds of the clock.
         """
         self._identity = identity
         self._address = address
@@ -72,6 +69,7 @@ class CacheCopier:
         self._copies = copies
         self._hurries = hurries
         self._bytes_max = bytes_max
+        self._times = times
         self._sleep = sleep
 
     def copy(self, subtasks: Sequence[SubtaskId], version: int, moves: Sequence[GroupMove]) -> None:
@@ -84,10 +82,10 @@ class CacheCopier:
         copies = [copy for subtask in subtasks for copy in self._copies_of(subtask, version, moves)]
         changing = away = [copy for copy in copies if copy.is_away]
         self._copy_all(away)
-        until_s = self._clock.monotonic_s() + _CHANGES_S_MAX
+        until_s = self._clock.monotonic_s() + self._times.changes_s
         for _ in range(_ROUNDS_MAX):
             changing = [copy for copy in changing if copy.copy_changes(until_s)]
-        until_s = self._clock.monotonic_s() + (_REST_S_MAX if away else _WRITE_S_MAX)
+        until_s = self._clock.monotonic_s() + (self._times.rest_s if away else _WRITE_S_MAX)
         for copy in copies:
             copy.write(until_s)
 
@@ -122,7 +120,7 @@ class CacheCopier:
 
     def _copy_all(self, copies: Sequence[GroupsCopy]) -> None:
         """Copy what is cached, each in its share of the time."""
-        until_s = self._clock.monotonic_s() + _COPY_S_MAX
+        until_s = self._clock.monotonic_s() + self._times.copy_s
         groups_left = sum(len(copy.groups) for copy in copies)
         for copy in copies:
             now_s = self._clock.monotonic_s()

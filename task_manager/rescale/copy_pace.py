@@ -2,6 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class CopyTimes:
+    """How long the rescale waits for what an owner sends ahead, at most; the coordinator waits 5 s for the answer.
+
+    Attributes:
+        copy_s: for what is cached.
+        changes_s: for what changed meanwhile, in all rounds together.
+        rest_s: for writing what is dirty then.
+    """
+
+    copy_s: float
+    changes_s: float
+    rest_s: float
+
+
+#: Where what is not copied has to be asked of a busy owner later on.
+COPY_TIMES = CopyTimes(2.0, 1.0, 0.5)
+#: Where the new owner reads everything else from tables of a checkpoint: a rescale is through in two seconds then, and
+#: what was used last goes first.
+RELINKED_TIMES = CopyTimes(0.6, 0.3, 0.15)
+#: And of sending what has changed since that checkpoint, after it.
+AHEAD_S_MAX = 0.3
+
 #: Groups whose cached state is written and copied between two batches, at first.
 COPIED_AT_FIRST = 1
 #: Groups that are only written between two batches, or of which only changes are copied, at first.

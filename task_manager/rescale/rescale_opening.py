@@ -10,7 +10,7 @@ from task_manager.exchange.inboxes import Inboxes
 from task_manager.exchange.peer_network import PeerNetwork
 from task_manager.job_stores import JobStores
 from task_manager.rescale.cache_copy import CacheCopier
-from task_manager.rescale.copy_pace import COPIED_BYTES_MAX, RELINKED_BYTES_MAX
+from task_manager.rescale.copy_pace import COPIED_BYTES_MAX, COPY_TIMES, RELINKED_BYTES_MAX, RELINKED_TIMES
 from task_manager.rescale.fetching import Fetching
 from task_manager.rescale.handovers import Handovers
 from task_manager.rescale.ownership_reports import OwnershipReports
@@ -67,6 +67,7 @@ def open_rescaling(
         copies=strategy.move is StateMove.FETCHED,
         hurries=not ships,
         bytes_max=RELINKED_BYTES_MAX if strategy.relinks else COPIED_BYTES_MAX,
+        times=RELINKED_TIMES if strategy.relinks else COPY_TIMES,
     )
     reports = OwnershipReports(address, on_change)
     handovers = Handovers(

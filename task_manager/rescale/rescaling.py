@@ -13,6 +13,7 @@ from functools import partial
 
 from task_manager.ownership.group_ownership import GivenGroups, RescaleReports
 from task_manager.ownership.group_state import SubtaskGroupState
+from task_manager.rescale.copy_pace import AHEAD_S_MAX
 from task_manager.rescale.fetching import Fetching
 from task_manager.rescale.handovers import Handovers
 from task_manager.rescale.ownership_reports import OwnershipReports
@@ -39,8 +40,6 @@ _REROUTE_WAIT_S = 600.0
 _TAKE_COPY_WAIT_S = 20.0
 #: Images of a checkpoint that are opened later may still be in time; the coordinator waits for 5 s.
 _OPENING_WAIT_S = 3.5
-#: Of sending what has changed since a checkpoint, after the caches.
-_SEND_AHEAD_S_MAX = 0.75
 
 
 class RescaleParticipant:
@@ -74,6 +73,8 @@ class RescaleParticipant:
         self._reports = reports
         self._close = close
         self._relinks = relinks
+        #: By stage: the images that new owners here wait for in its latest rescale, and until when.
+        self._opening: dict[int, tuple[Future[None], float]] = {}
 
     # --- commands of the coordinator -------------------------------------------------------------------------
 
@@ -103,6 +104,11 @@ class RescaleParticipant:
         }
         # Wait for the early flush, which makes the handover short, but not for long.
         threads.wait([future for future in known.values() if future is not None], _PREPARE_WAIT_S)
+        if self._relinks is not None and subtasks:
+            # They were opened while old owners sent ahead.
+            opening, until_s = self._opening.pop(subtasks[0].stage_index, (None, 0.0))
+            if opening is not None:
+                threads.wait([opening], max(0.0, until_s - self._relinks[0].clock.monotonic_s()))
         return [subtask for subtask, future in known.items() if future is None]
 
     def open_images(
@@ -113,7 +119,7 @@ class RescaleParticipant:
         moves: Sequence[GroupMove],
         locations: Mapping[SubtaskId, str],
     ) -> None:
-        """Open images of a checkpoint that have groups which come to owners here; returns soon, open or not.
+        """Begin to open images of a checkpoint that have groups which come to owners here; :meth:`prepare` waits for it.
 
         Called before any owner is prepared, because what is here of these groups is deleted, and old owners begin to
         send when they are.
@@ -121,7 +127,8 @@ class RescaleParticipant:
         if self._relinks is not None and subtasks and checkpoint_id:
             opening = self._relinks[1].prepare(subtasks, version, checkpoint_id, moves, locations)
             if opening is not None:
-                threads.wait([opening], _OPENING_WAIT_S)
+                until_s = self._relinks[0].clock.monotonic_s() + _OPENING_WAIT_S
+                self._opening[subtasks[0].stage_index] = opening, until_s
 
     def reroute(
         self,
@@ -161,6 +168,7 @@ class RescaleParticipant:
             self._tell(owner, Abort(version))
             if self._relinks is not None:
                 self._relinks[1].abort(owner.stage_index, version)
+                self._opening.pop(owner.stage_index, None)
 
     def pull(self, address: str) -> int:
         """Let owners here fetch what is in a store that is to go away; see ``Fetching.pull``."""
@@ -243,7 +251,7 @@ class RescaleParticipant:
         self, subtasks: Sequence[SubtaskId], version: int, moves: Sequence[GroupMove], sender: RelinkSender
     ) -> None:
         """Send what has changed since a checkpoint in groups that will move, before rows wait for it."""
-        until_s = sender.clock.monotonic_s() + _SEND_AHEAD_S_MAX
+        until_s = sender.clock.monotonic_s() + AHEAD_S_MAX
         for source in subtasks:
             local = self._subtasks.get(source)
             group_state = None if local is None else local.group_state

@@ -11,7 +11,15 @@ import pytest
 
 from task_manager.ownership.group_state import SubtaskGroupState
 from task_manager.rescale.cache_copy import CacheCopier
-from task_manager.rescale.copy_pace import COPIED_BYTES_MAX, needs_round, next_part, part_bytes_max
+from task_manager.rescale.copy_pace import (
+    COPIED_BYTES_MAX,
+    COPY_TIMES,
+    RELINKED_TIMES,
+    CopyTimes,
+    needs_round,
+    next_part,
+    part_bytes_max,
+)
 from task_manager.rescale.copy_sender import CopySender
 from weir.protocol.rescale.cache_copy import CopyArrived
 from weir.protocol.routing import GroupMove
@@ -43,6 +51,17 @@ class AtOnce:
         return future
 
 
+class Busy(AtOnce):
+    """A mailbox of a subtask that comes to each command late."""
+
+    def __init__(self, clock: ManualClock, late_ms: float) -> None:
+        self._clock, self._late_ms = clock, late_ms
+
+    def post(self, command: Callable[[], None]) -> Future[None]:
+        self._clock.advance_ms(self._late_ms)
+        return super().post(command)
+
+
 class Owner:
     """An old owner of four groups, and what the copier sends of them."""
 
@@ -56,6 +75,7 @@ class Owner:
         self.state.bind([self.table])
         self.change(KEYS, b"early")
         self.sent: list[dict[bytes, bytes | None]] = []
+        self.clock = ManualClock()
 
         def send(sender: CopySender, groups: dict[int, int], cached: list[CachedValues]) -> bool:
             """Rows go on while a part is sent."""
@@ -69,9 +89,11 @@ class Owner:
     def change(self, keys: list[bytes], value: bytes) -> None:
         self.table.write_stored([(key, value) for key in keys], [])
 
-    def copy(self) -> None:
+    def copy(self, mailbox: AtOnce | None = None, times: CopyTimes = COPY_TIMES) -> None:
         """Groups 1 to 3 are to go to a new owner."""
-        running = SimpleNamespace(subtask=SimpleNamespace(mailbox=AtOnce()), group_state=self.state)
+        running = SimpleNamespace(
+            subtask=SimpleNamespace(mailbox=mailbox or AtOnce()), group_state=self.state
+        )
         with grpc.insecure_channel("127.0.0.1:1") as channel:
             copier = CacheCopier(
                 JobIdentity("job", "f", 1),
@@ -79,12 +101,33 @@ class Owner:
                 {OWNER: running},
                 SimpleNamespace(stub=lambda address, make: make(channel)),
                 {NEW: "there:1"},
-                ManualClock(),
+                self.clock,
                 copies=True,
                 hurries=False,
-                sleep=lambda _: None,
+                times=times,
+                sleep=lambda seconds: self.clock.advance_ms(1000 * seconds),
             )
             copier.copy([OWNER], 2, [GroupMove(group, 0, 1) for group in range(1, 4)])
+
+
+@pytest.mark.parametrize(("times", "bound_s"), [(COPY_TIMES, 3.5), (RELINKED_TIMES, 1.05)])
+def test_an_owner_that_is_busy_holds_a_rescale_up_for_a_bounded_time(
+    times: CopyTimes, bound_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Relinking half of 384 MB took 4.4 s on a busy machine, of which 4 s were what is sent ahead."""
+
+    def on_send() -> bool:
+        owner.clock.advance_ms(30)
+        owner.change(KEYS, LARGE)
+        return True
+
+    owner = Owner(monkeypatch, on_send)
+    began_s = owner.clock.monotonic_s()
+    late_ms = 40.0
+    owner.copy(Busy(owner.clock, late_ms), times)
+    assert owner.sent
+    # What is under way when the time is over is the last.
+    assert owner.clock.monotonic_s() - began_s < bound_s + 3 * late_ms / 1000
 
 
 @pytest.mark.parametrize("is_taken", [True, False])

@@ -8,7 +8,9 @@ import threading
 
 import pytest
 
+from task_manager.rescale.ownership_reports import OwnershipReports
 from task_manager.rescale.relink_sender import RelinkSender
+from task_manager.rescale.rescaling import RescaleParticipant
 from tests.effort import cases
 from tests.task_manager.rescale.two_owners import (
     GROUPS,
@@ -121,6 +123,42 @@ def test_what_cannot_be_relinked_is_fetched(make_world, case, monkeypatch):
     world.check()
     world.change(world.new)
     world.complete()
+
+
+class Nothing:
+    """Implements the ports of a participant that has nothing to copy, to hand over or to switch."""
+
+    def copy(self, subtasks, version, moves):
+        pass
+
+    def close(self):
+        pass
+
+
+def test_images_are_opened_while_old_owners_send_ahead(make_world, monkeypatch):
+    """Opening takes some round trips to the checkpoint store: the command to open does not wait for them."""
+    world = make_world()
+    world.change()
+    world.checkpoint(1)
+    going_on = threading.Event()
+    places_at = world.new.stores.places_at
+    monkeypatch.setattr(world.new.stores, "places_at", lambda *args: going_on.wait(20) and places_at(*args))
+    address, nothing = world.new.peer.address, Nothing()
+    participant = RescaleParticipant(
+        *(address, world.new.subtasks, dict(world.locations), nothing, nothing, nothing, nothing),
+        *(OwnershipReports(address, lambda: None), nothing.close, (world.sender, world.new.relinking)),
+    )
+    participant.open_images([NEW], VERSION, 1, MOVES, world.locations)
+    preparing = threading.Thread(
+        target=lambda: participant.prepare([NEW], VERSION, tuple(MOVES), (), world.locations, 1)
+    )
+    preparing.start()
+    preparing.join(0.3)
+    assert preparing.is_alive()
+    going_on.set()
+    preparing.join(20)
+    assert world.hand_over() == set(range(GROUPS))
+    world.check()
 
 
 def test_one_group_has_changed_too_much(make_world):
