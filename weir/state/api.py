@@ -59,6 +59,10 @@ class StateReader(ABC):
         """As :meth:`scan`, for a question from outside: also where that reads more than what is asked for."""
         return self.scan(start, stop, reverse=reverse)
 
+    def scan_here(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """As :meth:`scan`, for who knows that an image or a former owner has nothing that counts and is not here."""
+        return self.scan(start, stop)
+
     def scan_prefix(self, prefix: bytes, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
         """Entries whose key starts with ``prefix``, in key order (or the reverse)."""
         return self.scan(prefix, prefix_end(prefix), reverse=reverse)

@@ -85,6 +85,8 @@ class Timers(RuleBasedStateMachine):
     cache_bytes = 1 << 20
     #: Places are written after so many have fired.
     fired_max = 2
+    #: New owners are told of so many timers.
+    told_max = 1_000
 
     def __init__(self):
         super().__init__()
@@ -100,7 +102,7 @@ class Timers(RuleBasedStateMachine):
         return Brittle()
 
     def made(self, groups):
-        return TimerTable(self.backend, STATE_ID, self.cache_bytes, groups, self.fired_max)
+        return TimerTable(self.backend, STATE_ID, self.cache_bytes, groups, self.fired_max, self.told_max)
 
     @rule(registered=ENTRIES, deleted=ENTRIES)
     def change(self, registered, deleted):
@@ -222,6 +224,10 @@ class Timers(RuleBasedStateMachine):
         self.image_directory.cleanup()
 
 
+class TimersOfWhichFewAreTold(Timers):
+    told_max = 4
+
+
 class TimersOnRocksDb(Timers):
     def make_store(self):
         self._directory = tempfile.TemporaryDirectory()
@@ -250,6 +256,7 @@ class TimersWithoutRoom(Timers):
 
 TestTimers = model_test(Timers, cases(40), 40)
 TestTimersWithoutRoom = model_test(TimersWithoutRoom, cases(25), 30)
+TestTimersOfWhichFewAreTold = model_test(TimersOfWhichFewAreTold, cases(25), 30)
 TestTimersOnRocksDb = model_test(TimersOnRocksDb, cases(8), 20)
 TestTimersOnHybrid = model_test(TimersOnHybrid, cases(8), 20)
 
@@ -358,6 +365,42 @@ def test_a_new_owner_that_is_told_of_the_first_timers_looks_for_none():
     assert new.next_ms() == 5
     assert store.scans == []
     assert new.take(6, 10).keys == keys[1:]
+
+
+class Elsewhere(CountingStore):
+    """What a former owner has written takes long to be found, and what is here does not."""
+
+    def scan_here(self, start, stop):
+        return MemoryBackend.scan(self, start, stop)
+
+
+def test_a_new_owner_looks_elsewhere_only_for_timers_that_it_was_not_told_of():
+    """In images in an object store that were some hundred requests when timers came due: 5 s for which rows waited."""
+    store = Elsewhere()
+    old = TimerTable(store, STATE_ID, 1 << 20, [1, 2, 3], told_max=6)
+    keys = keys_of(old, [(1, time_ms, b"a") for time_ms in (10, 20, 30)])
+    old.change(dict.fromkeys(keys[:1], True))
+    old.flush()
+    old.change(dict.fromkeys(keys[1:], True))
+    assert old.next_ms() == 10
+    new = TimerTable(store, STATE_ID, 1 << 20, [])
+    pass_on(old, new, [1, 2, 3], with_notes=True)
+    store.scans.clear()
+
+    def take(until_ms):
+        due = new.take(until_ms, 10)
+        new.fired(due, dict.fromkeys(due.keys, False))
+        new.flush()
+        return due.keys
+
+    own = keys_of(new, [(1, 27, b"b"), (2, 28, b"b")])
+    new.change(dict.fromkeys(own, True))
+    new.flush()
+    assert take(25) == keys[:2]
+    assert take(29) == own
+    assert store.scans == []
+    assert take(30) == keys[2:]
+    assert len(store.scans) == 1
 
 
 def test_what_an_owner_is_told_of_timers_does_not_count_unless_it_is_complete():

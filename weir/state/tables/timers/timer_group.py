@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from weir.state import layout
@@ -54,18 +55,32 @@ class TimerGroup:
     was_scanned: bool = False
     #: Timers that changed and are perhaps not in the store yet: True: registered, False: fired or deleted.
     unwritten: dict[bytes, bool] = field(default_factory=dict)
-    #: The registered ones among these, as a heap; others may be there, too.
+    #: Live timers in a store that a former owner has told of; the place says nothing of them.
+    told: set[bytes] = field(default_factory=set)
+    #: Before this key a store elsewhere has no live timer but those.
+    told_until: bytes = b""
+    #: The registered ones among the unwritten, and those that were told of, as a heap; others may be there, too.
     heap: list[bytes] = field(default_factory=list)
 
     def register(self, key: bytes) -> int:
         """Note a timer; returns its time, ms."""
-        if not self.unwritten.get(key):
-            self.unwritten[key] = True
+        if not self._is_live(key):
             heapq.heappush(self.heap, key)
+        self.told.discard(key)
+        self.unwritten[key] = True
         time_ms = time_of(key)
         if self.next_ms is not None and time_ms < self.next_ms:
             self.next_ms = time_ms
         return time_ms
+
+    def remove(self, key: bytes) -> None:
+        """Note that a timer has fired or was deleted."""
+        self.told.discard(key)
+        self.unwritten[key] = False
+
+    def _is_live(self, key: bytes) -> bool:
+        """Whether a timer of the heap is registered."""
+        return self.unwritten.get(key, False) or key in self.told
 
     def written(self, key: bytes) -> None:
         """The store has what is known of a timer: from now on scans have to find it."""
@@ -79,7 +94,7 @@ class TimerGroup:
 
     def lowered_place(self, key: bytes) -> list[tuple[bytes, bytes]]:
         """What to write of the place together with a live timer."""
-        return self._put_place(min(key, self.place)) if key < self.stored_place else []
+        return self._put_place(min(key, self._first(self.place))) if key < self.stored_place else []
 
     def moved_place(self, fired_max: int) -> list[tuple[bytes, bytes]]:
         """What to write of the place together with all that is dirty; it moves up when so many timers have fired."""
@@ -91,21 +106,32 @@ class TimerGroup:
         self.stored_place, self.fired_count = place, 0
         return [(self.place_key, place[len(self.prefix) :] or _AFTER_ALL)]
 
-    def first_key(self) -> bytes:
-        """No live timer lies before this key, in the store or not; ``end``: there is none."""
-        return self._first(self.place)
+    def first_live(self, store: StateReader, count_max: int) -> tuple[list[bytes], bytes]:
+        """The first live timers, in the store or not, at most so many, and a key before which there is no other."""
+        stored, beyond = self._take_stored(store, self.end, count_max)
+        own = {key for key, is_live in self.unwritten.items() if is_live} | self.told
+        live = sorted(key for key in [*stored, *own] if key < beyond)
+        return live[:count_max], live[count_max] if live[count_max:] else beyond
 
-    def begin_at(self, first: bytes) -> None:
-        """Take over from an owner whose :meth:`first_key` this was: nobody has to look."""
-        self.place = first
+    def begin_at(self, until: bytes, told: Iterable[bytes]) -> None:
+        """Take over from an owner whose :meth:`first_live` this was: nobody has to look before a timer beyond these."""
+        self.place = self.told_until = until
+        self.told.update(told)
+        self.heap = list(self.told)
+        heapq.heapify(self.heap)
         # It is not known whether the store has a later one: it is written anew.
         self.stored_place = self.end
-        self.next_ms = self._time(first)
+        self.next_ms = self._first_ms(until)
+
+    def elsewhere(self, until_ms: int) -> tuple[bytes, bytes] | None:
+        """Where :meth:`take` looks in a store elsewhere, for the first time; None: it does not."""
+        start = max(self.place, self.told_until)
+        return None if self.was_scanned or self._bound(until_ms) <= start else (start, self.end)
 
     def trim(self) -> None:
         """Let go of what the heap holds for nothing."""
-        if len(self.heap) > 2 * len(self.unwritten) + _STALE_MIN:
-            self.heap = [key for key, is_live in self.unwritten.items() if is_live]
+        if len(self.heap) > 2 * (len(self.unwritten) + len(self.told)) + _STALE_MIN:
+            self.heap = [key for key, is_live in self.unwritten.items() if is_live] + list(self.told)
             heapq.heapify(self.heap)
 
     def seek(self, store: StateReader) -> None:
@@ -120,8 +146,7 @@ class TimerGroup:
 
     def take(self, store: StateReader, until_ms: int, count_max: int) -> DuePart:
         """The first live timers up to a time, at most so many; they stay until :meth:`fired`."""
-        bound = self.prefix + time_bytes(until_ms + 1) if until_ms < NEVER_MS else self.end
-        unwritten = self.unwritten
+        bound, unwritten = self._bound(until_ms), self.unwritten
         stored, beyond = self._take_stored(store, bound, count_max)
         own = self._pop(bound, count_max)
         keys = sorted(stored + own)
@@ -129,10 +154,10 @@ class TimerGroup:
         del keys[count_max:]
         if left:
             for key in left:
-                if key in unwritten:
+                if self._is_live(key):
                     heapq.heappush(self.heap, key)
             own = [key for key in own if key < left[0]]
-            beyond = next((key for key in left if key not in unwritten), beyond)
+            beyond = next((key for key in left if not self._is_live(key)), beyond)
         first = self._first(beyond)
         return DuePart(self, keys, own, min(first, bound), beyond, self._time(first))
 
@@ -144,8 +169,18 @@ class TimerGroup:
         if bound <= self.place:
             return [], self.place
         stored: list[bytes] = []
+        if self.place < self.told_until:
+            # What this owner has written since is here.
+            for key, _ in store.scan_here(self.place, self.told_until):
+                if key in self.unwritten or key in self.told:
+                    continue
+                if key >= bound or len(stored) == count_max:
+                    return stored, key
+                stored.append(key)
+        if bound <= self.told_until:
+            return stored, self.told_until
         self.was_scanned = True
-        for key, _ in store.scan(self.place, self.end):
+        for key, _ in store.scan(max(self.place, self.told_until), self.end):
             if key in self.unwritten:
                 continue
             if key >= bound or len(stored) == count_max:
@@ -164,12 +199,12 @@ class TimerGroup:
             heapq.heappush(self.heap, key)
 
     def _pop(self, bound: bytes, count_max: int) -> list[bytes]:
-        heap, unwritten = self.heap, self.unwritten
+        heap = self.heap
         own: list[bytes] = []
         while heap and heap[0] < bound and len(own) < count_max:
             key = heapq.heappop(heap)
             # A key that was deleted and registered again is there twice.
-            if unwritten.get(key) and (not own or own[-1] != key):
+            if self._is_live(key) and (not own or own[-1] != key):
                 own.append(key)
         while own and heap and heap[0] == own[-1]:
             heapq.heappop(heap)
@@ -177,9 +212,13 @@ class TimerGroup:
 
     def _first(self, stored: bytes) -> bytes:
         heap = self.heap
-        while heap and not self.unwritten.get(heap[0]):
+        while heap and not self._is_live(heap[0]):
             heapq.heappop(heap)
         return min(stored, heap[0]) if heap else stored
+
+    def _bound(self, until_ms: int) -> bytes:
+        """The first key after all timers up to a time."""
+        return self.prefix + time_bytes(until_ms + 1) if until_ms < NEVER_MS else self.end
 
     def _first_ms(self, stored: bytes) -> int:
         return self._time(self._first(stored))

@@ -29,6 +29,8 @@ from weir.types import StoreStats
 TIMER_VALUE = b"\x01"
 #: The place of a group is written when so many of its timers have fired since: a new owner walks over them.
 FIRED_MAX = 512
+#: Timers that new owners are told of in a handover, at most: a share of each group, since rows of the groups wait.
+TOLD_MAX = 4_096
 #: Entries that are written in one call of :meth:`TimerTable.flush_part`, at most.
 _PART_ENTRIES_MAX = 1_000
 #: How far the bound may be exceeded while a checkpoint is written, as a part of it.
@@ -62,17 +64,20 @@ class TimerTable(StateTable):
         cache_bytes: int,
         groups: Iterable[int],
         fired_max: int = FIRED_MAX,
+        told_max: int = TOLD_MAX,
     ) -> None:
         """``groups`` are owned from the beginning; ``cache_bytes`` bounds what is not written yet."""
         self.state_id = state_id
-        self._fired_max = fired_max
+        self._fired_max, self._told_max = fired_max, told_max
         #: There are groups that nobody has looked at.
         self._has_new = False
         self._backend = backend
         self._entries_max = max(cache_bytes // _ENTRY_BYTES, 1)
         self._groups: dict[bytes, TimerGroup] = {}
-        #: Of groups that are not ours yet: their first keys, and whether these count when they are adopted.
-        self._firsts: dict[bytes, bytes] = {}
+        #: Of groups that are not ours yet: their first timers, the key up to which these are all, and whether that
+        #: counts when they are adopted.
+        self._told: dict[bytes, list[bytes]] = {}
+        self._told_until: dict[bytes, bytes] = {}
         self._kept: set[bytes] = set()
         #: No live timer is earlier; None: not known.
         self._next_ms: int | None = None
@@ -117,7 +122,7 @@ class TimerTable(StateTable):
                 earliest_ms = min(earliest_ms, group.register(key))
                 registered += 1
             else:
-                group.unwritten[key] = False
+                group.remove(key)
         self._dirty.update(changes)
         self._puts += registered
         self._deletes += len(changes) - registered
@@ -160,7 +165,7 @@ class TimerTable(StateTable):
                 for group in self._groups.values()
                 if group.next_ms is not None and group.next_ms <= until_ms
             ]
-            fresh = [(group.place, group.end) for group in looked_at if not group.was_scanned]
+            fresh = [place for group in looked_at if (place := group.elsewhere(until_ms)) is not None]
             if len(fresh) > 1:
                 # Of a store elsewhere: each scan by itself would take as long as all together.
                 self._backend.will_scan(fresh, 0)
@@ -198,9 +203,9 @@ class TimerTable(StateTable):
     def pending(self) -> Iterator[bytes]:
         """Store keys of all timers; not for more than tests and a last look."""
         for group in self._groups.values():
-            own = group.unwritten
-            yield from sorted(key for key, is_live in own.items() if is_live)
-            yield from (key for key, _ in self._backend.scan(group.place, group.end) if key not in own)
+            known = group.unwritten | dict.fromkeys(group.told, True)
+            yield from sorted(key for key, is_live in known.items() if is_live)
+            yield from (key for key, _ in self._backend.scan(group.place, group.end) if key not in known)
 
     # --- life cycle ---
 
@@ -274,21 +279,30 @@ class TimerTable(StateTable):
         for number in groups:
             prefix = number.to_bytes(2, "big")
             group = self._groups[prefix] = timer_group(number, self.state_id)
-            first = self._firsts.pop(prefix, None)
-            if first is not None and prefix in self._kept:
-                group.begin_at(min(first, group.end))
+            until, told = self._told_until.pop(prefix, None), self._told.pop(prefix, ())
+            if until is not None and prefix in self._kept:
+                group.begin_at(min(until, group.end), told)
             self._kept.discard(prefix)
         self._next_ms = None
         self._has_new = True
 
-    # --- what a new owner would have to look for: a seek for each group, at a peer at first ---
+    # --- what a new owner would have to look for: a scan for each group, at a peer or in a slow store at first ---
 
     def notes_at_handover(self, groups: Iterable[int]) -> CachedValues:
-        """See :class:`StateTable`: the first key of each group that has been looked at."""
+        """See :class:`StateTable`: the first timers of each group that has been looked at.
+
+        Keys are those of timers, or the two bytes of a group, with the key up to which its timers are all.
+        """
+        self._settle()
         wanted = [group.to_bytes(2, "big") for group in groups]
         known = {prefix: self._groups[prefix] for prefix in wanted if prefix in self._groups}
-        firsts = {prefix: group.first_key() for prefix, group in known.items() if group.next_ms is not None}
-        return CachedValues(self.state_id, list(firsts), list(firsts.values()))
+        keys, values = [], []
+        for prefix, group in known.items():
+            if group.next_ms is not None:
+                live, until = group.first_live(self._backend, max(1, self._told_max // len(known)))
+                keys += [*live, prefix]
+                values += [*([b""] * len(live)), until]
+        return CachedValues(self.state_id, keys, values)
 
     def take_copy(self, entries: CachedPart, groups: Iterable[int]) -> bool:
         """See :class:`StateTable`.
@@ -301,8 +315,12 @@ class TimerTable(StateTable):
         if not isinstance(entries, CachedValues):
             raise StateError("what is known of timers came as cells, not as values of any length")
         wanted = {group.to_bytes(2, "big") for group in groups}
-        pairs = zip(entries.keys, entries.values, strict=True)
-        self._firsts.update((prefix, first) for prefix, first in pairs if prefix in wanted and first)
+        for key, until in zip(entries.keys, entries.values, strict=True):
+            prefix = key[:2]
+            if prefix in wanted and until:
+                self._told_until[prefix] = until
+            elif prefix in wanted:
+                self._told.setdefault(prefix, []).append(key)
         return True
 
     @override
@@ -312,8 +330,10 @@ class TimerTable(StateTable):
     @override
     def clear_groups(self, groups: Iterable[int]) -> None:
         for group in groups:
-            self._firsts.pop(group.to_bytes(2, "big"), None)
-            self._kept.discard(group.to_bytes(2, "big"))
+            prefix = group.to_bytes(2, "big")
+            self._told.pop(prefix, None)
+            self._told_until.pop(prefix, None)
+            self._kept.discard(prefix)
 
     @override
     def stats(self) -> StoreStats:
