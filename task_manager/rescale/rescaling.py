@@ -119,7 +119,7 @@ class RescaleParticipant:
         moves: Sequence[GroupMove],
         locations: Mapping[SubtaskId, str],
     ) -> None:
-        """Begin to open images of a checkpoint that have groups which come to owners here; :meth:`prepare` waits for it.
+        """Begin to open images of a checkpoint that have groups which come to owners here; :meth:`prepare` waits.
 
         Called before any owner is prepared, because what is here of these groups is deleted, and old owners begin to
         send when they are.

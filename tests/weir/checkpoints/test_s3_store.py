@@ -171,3 +171,18 @@ def test_what_fits_into_a_part_is_one_request(tmp_path):
     assert [line for line in made if file.path in line] == [f"PUT {root}/{file.path}"]
     assert [line for line in made if path in line] == [f"HEAD {root}/{path}", f"PUT {root}/{path}"]
     assert (tmp_path / "fetched").read_bytes() == bytes(8 << 20)
+
+
+def test_an_expiry_lists_all_checkpoints_at_once(tmp_path):
+    requests = tmp_path / "requests"
+    with s3_server(requests=requests) as port:
+        store = CheckpointStore.open(uri_of(port), "job")
+        tables = [publish(store, tmp_path, number, "table") for number in range(1, 9)]
+        store.write_manifest(manifest_of(8, tables[4:]))
+        store.write_manifest(manifest_of(9, tables[4:]))
+        before = len(requests.read_text().splitlines())
+        expired = store.expire(1)
+        made = requests.read_text().splitlines()[before:]
+    assert (expired.manifests, expired.files) == (1, 4)
+    # Manifests, the folders of files, the files, and each folder that is deleted.
+    assert len([line for line in made if line.startswith("GET")]) == 3 + 4

@@ -146,7 +146,7 @@ class TimerGroup:
 
     def take(self, store: StateReader, until_ms: int, count_max: int) -> DuePart:
         """The first live timers up to a time, at most so many; they stay until :meth:`fired`."""
-        bound, unwritten = self._bound(until_ms), self.unwritten
+        bound = self._bound(until_ms)
         stored, beyond = self._take_stored(store, bound, count_max)
         own = self._pop(bound, count_max)
         keys = sorted(stored + own)
