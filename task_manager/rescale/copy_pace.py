@@ -25,8 +25,8 @@ COPY_TIMES = CopyTimes(2.0, 1.0, 0.5)
 #: Where the new owner reads everything else from tables of a checkpoint: a rescale is through in two seconds then, and
 #: what was used last goes first.
 RELINKED_TIMES = CopyTimes(0.6, 0.3, 0.15)
-#: And of sending what has changed since that checkpoint, after it.
-AHEAD_S_MAX = 0.3
+#: And for what has changed since that checkpoint: beside the copies, and after them. Rows wait for what is left.
+AHEAD_S_MAX, AHEAD_AGAIN_S_MAX = 1.0, 0.25
 
 #: Groups whose cached state is written and copied between two batches, at first.
 COPIED_AT_FIRST = 1

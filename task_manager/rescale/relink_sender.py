@@ -87,7 +87,8 @@ class RelinkSender:
     ) -> int:
         """Send what has changed so far, while the old owner goes on: rows wait for the rest only.
 
-        Called when new owners have deleted what they had, before any group is released.
+        Called when new owners have deleted what they had, before any group is released. Called again, it sends what has
+        changed since.
 
         Args:
             source: the old owner.
@@ -101,7 +102,7 @@ class RelinkSender:
             The bytes that were sent.
         """
         checkpoint_id = self._checkpoint_of(source, version)
-        known = changed.of(checkpoint_id, groups) if checkpoint_id else {}
+        known = self._left(source, checkpoint_id, groups, changed) if checkpoint_id else {}
         if not known:
             return 0
         client = self._state_at(source.stage_index, address, groups)
@@ -110,7 +111,7 @@ class RelinkSender:
             for group, keys in known.items():
                 if self.clock.monotonic_s() >= until_s:
                     break
-                sending.add(group, keys)
+                sending.add(group, keys, self._ahead.get((source, group)))
             sending.flush()
         except WeirError as error:
             log.warning("nothing is sent ahead of key groups of subtask %s: %s", source, error)

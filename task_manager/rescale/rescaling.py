@@ -13,7 +13,7 @@ from functools import partial
 
 from task_manager.ownership.group_ownership import GivenGroups, RescaleReports
 from task_manager.ownership.group_state import SubtaskGroupState
-from task_manager.rescale.copy_pace import AHEAD_S_MAX
+from task_manager.rescale.copy_pace import AHEAD_AGAIN_S_MAX, AHEAD_S_MAX
 from task_manager.rescale.fetching import Fetching
 from task_manager.rescale.handovers import Handovers
 from task_manager.rescale.ownership_reports import OwnershipReports
@@ -95,9 +95,17 @@ class RescaleParticipant:
         self._locations.update(locations)
         if self._relinks is not None and subtasks:
             self._relinks[0].prepare(subtasks[0].stage_index, version, relink_checkpoint_id)
-        self._copies.copy(subtasks, version, moves)
         if self._relinks is not None and relink_checkpoint_id:
-            self._send_ahead(subtasks, version, moves, self._relinks[0])
+            sender = self._relinks[0]
+            # Most of the time either waits: for rows to be processed, and for the new owner's store.
+            ahead = threads.start(
+                lambda: self._send_ahead(subtasks, version, moves, sender, AHEAD_S_MAX), "relink-ahead"
+            )
+            self._copies.copy(subtasks, version, moves)
+            ahead.join()
+            self._send_ahead(subtasks, version, moves, sender, AHEAD_AGAIN_S_MAX)
+        else:
+            self._copies.copy(subtasks, version, moves)
         known: dict[SubtaskId, Future[None] | None] = {
             subtask: self._tell(subtask, Prepare(version, moves, retiring=subtask.subtask_index in retiring))
             for subtask in subtasks
@@ -248,10 +256,15 @@ class RescaleParticipant:
             self._relinks[1].close()
 
     def _send_ahead(
-        self, subtasks: Sequence[SubtaskId], version: int, moves: Sequence[GroupMove], sender: RelinkSender
+        self,
+        subtasks: Sequence[SubtaskId],
+        version: int,
+        moves: Sequence[GroupMove],
+        sender: RelinkSender,
+        seconds: float,
     ) -> None:
         """Send what has changed since a checkpoint in groups that will move, before rows wait for it."""
-        until_s = sender.clock.monotonic_s() + AHEAD_S_MAX
+        until_s = sender.clock.monotonic_s() + seconds
         for source in subtasks:
             local = self._subtasks.get(source)
             group_state = None if local is None else local.group_state

@@ -63,7 +63,7 @@ def test_the_new_owner_has_what_the_old_one_had(make_world, seed):
     # Of no use: from an earlier time at the new owner.
     world.new.store.write([(key(1, 2), b"leftover")])
     world.prepare(1)
-    if seed % 4 > 1:
+    for _ in range(seed % 4):
         world.sender._ahead_bytes_max = chance.choice([500, 1 << 20])
         world.send_ahead()
         world.change(count=20)
@@ -241,6 +241,25 @@ def test_rows_wait_only_for_what_has_changed_since_it_was_sent_ahead(make_world)
     assert 0 < world.sent_bytes - ahead_bytes < 1_000 < ahead_bytes
     # Notes of up to 64 MiB are not kept until the next rescale.
     assert not world.sender._ahead
+    world.check()
+    world.complete()
+
+
+def test_what_was_sent_ahead_is_not_sent_again(make_world):
+    """First beside the copies of caches, then what has changed meanwhile, while rows go on; they wait for the rest."""
+    world = make_world()
+    world.change()
+    world.checkpoint(1)
+    for _ in range(10):
+        world.change()
+    world.prepare(1)
+    ahead_bytes = world.send_ahead()
+    world.change(count=9)
+    again_bytes = world.send_ahead()
+    world.change(count=3)
+    assert world.hand_over() == set(range(GROUPS))
+    assert 0 < again_bytes < 1_000 < ahead_bytes
+    assert 0 < world.sent_bytes - ahead_bytes - again_bytes < 300
     world.check()
     world.complete()
 
