@@ -70,6 +70,9 @@ class Sweep(weir.KeyedProcess):
     next_ms = weir.ValueState(int, 0)
     #: Up to when the sweep that is under way takes timers; 0: none is.
     until_ms = weir.ValueState(int, 0)
+    #: Timers that were taken and are not told to the windows yet, and how late they were together.
+    fired = weir.ValueState(int, 0)
+    fired_late_ms = weir.ValueState(int, 0)
 
     def __init__(self, settings: SweepSettings) -> None:
         self._settings = settings
@@ -78,8 +81,9 @@ class Sweep(weir.KeyedProcess):
         self._last: dict[int, tuple[int, str, int]] = {}
         #: By the clock, when slices since the last rows began and ended.
         self._slices: deque[tuple[float, float]] = deque(maxlen=_SLICES_KEPT)
-        #: Of the window of the latest rows, if that was not told yet: what their way took.
-        self._ways: Tally | None = None
+        #: By subtask, what was not told yet of its window: a row for each slice took as long as the slice, here and in
+        #: the windows' step, and the threads between needed the GIL.
+        self._tallies: dict[int, Tally] = {}
 
     @override
     def process_batch(self, batch: pa.RecordBatch, context: weir.KeyContext) -> Iterator[Any]:
@@ -95,11 +99,8 @@ class Sweep(weir.KeyedProcess):
                 self._last.clear()
             if not self.next_ms.value:
                 self._arrange(now_ms + self._settings.every_ms, context)
-        tally = Tally(batch["subtask"][0].as_py(), now_ms, self._settings.window_ms)
-        if self._ways is not None and self._ways.row["window_ms"] != tally.row["window_ms"]:
-            yield self._ways.batch(now_ms, now_ms * 1000)
-            self._ways = None
-        tally = self._ways = self._ways or tally
+        tally, told = self._tally_at(batch["subtask"][0].as_py(), now_ms)
+        yield from told
         tally.highest("sweep_row_age_ms_max", now_ms - int(batch["_ingest_time_us"].to_numpy().min()) // 1000)
         # When the engine made the rows, which is when they began to wait for this step.
         made_ms = earliest_ms - self._settings.timer_delay_ms
@@ -111,12 +112,27 @@ class Sweep(weir.KeyedProcess):
     def on_timers(self, batch: pa.RecordBatch, context: weir.KeyContext) -> list[pa.RecordBatch]:
         keys = context.keys(batch)
         subtasks = batch["subtask"].to_numpy()[keys.first_rows].tolist()
-        return [self._take_slice(subtasks[at], context) for at in context.visit(keys)]
+        return [told for at in context.visit(keys) for told in self._take_slice(subtasks[at], context)]
 
-    def _take_slice(self, subtask: int, context: weir.KeyContext) -> pa.RecordBatch:
+    def _tally_at(self, subtask: int, now_ms: int) -> tuple[Tally, list[pa.RecordBatch]]:
+        """Counts of the window of this moment, and what is to be told of the one before."""
+        tally, told = Tally(subtask, now_ms, self._settings.window_ms), []
+        before = self._tallies.get(subtask)
+        if before is not None and before.row["window_ms"] == tally.row["window_ms"]:
+            return before, []
+        if before is not None:
+            told.append(before.batch(now_ms, now_ms * 1000))
+        self._tallies[subtask] = tally
+        return tally, told
+
+    def _take_slice(self, subtask: int, context: weir.KeyContext) -> list[pa.RecordBatch]:
         """Take the first timers that are due of the current key."""
         began, now_ms = _Times.now(), context.timers.now_ms
-        tally = Tally(subtask, now_ms, self._settings.window_ms)
+        before = self._tallies.get(subtask)
+        window_ms = now_ms - now_ms % self._settings.window_ms
+        if before is not None and before.row["window_ms"] != window_ms:
+            self._tell_fired(before)
+        tally, told = self._tally_at(subtask, now_ms)
         until_ms = self.until_ms.value
         if not until_ms:
             tally.add("sweeps")
@@ -128,8 +144,8 @@ class Sweep(weir.KeyedProcess):
         due = self.timers.pop_frame(first, last, limit=self._count)
         if len(due):
             times_ms = due["key_0"].to_numpy()
-            tally.add("timers_fired", len(due))
-            tally.add("timer_delay_ms", now_ms * len(due) - int(times_ms.sum()))
+            self.fired.value += len(due)
+            self.fired_late_ms.value += now_ms * len(due) - int(times_ms.sum())
             tally.highest("timer_delay_ms_max", now_ms - int(times_ms[0]))
         took = _Times.now() - began
         if len(due) == self._count:
@@ -151,7 +167,17 @@ class Sweep(weir.KeyedProcess):
         tally.add("sweep_processor_us", round(took.processor_ms * 1000))
         tally.add("sweep_queued_us", round(took.queued_ms * 1000))
         tally.highest("sweep_slice_ms_max", math.ceil(_WRITTEN_FACTOR * took.clock_ms))
-        return tally.batch(now_ms, now_ms * 1000)
+        if not self.until_ms.value:
+            # The sweep is over.
+            self._tell_fired(tally)
+            told.append(self._tallies.pop(subtask).batch(now_ms, now_ms * 1000))
+        return told
+
+    def _tell_fired(self, tally: Tally) -> None:
+        """Add what was taken since the last time: of the state, so that a failure loses none and tells none twice."""
+        tally.add("timers_fired", self.fired.value)
+        tally.add("timer_delay_ms", self.fired_late_ms.value)
+        self.fired.value = self.fired_late_ms.value = 0
 
     def _arrange(self, next_ms: int, context: weir.KeyContext) -> None:
         self.next_ms.value = next_ms
