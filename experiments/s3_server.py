@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import subprocess
 import sys
 import time
@@ -18,6 +19,7 @@ from experiments.processes import ClusterError
 
 SECRET = "s3cret"
 _START_S_MAX = 60
+_RANGE = re.compile(r"bytes=(\d+)-(\d+)")
 
 
 def uri_of(port: int, bucket: str = "bucket") -> str:
@@ -68,6 +70,33 @@ def _is_there(port: int) -> bool:
         return False
 
 
+def _range_of(bucket: str, name: str, wanted: str) -> tuple[bytes, list[tuple[str, str]]] | None:
+    """Read a part of a file and make the headers of the answer; None: the server has to look itself.
+
+    moto reads the whole file for each part of it: for a block of a table that takes longer than the delay, on the
+    processors of what is measured.
+    """
+    from moto.s3.models import s3_backends
+
+    found = _RANGE.fullmatch(wanted)
+    account = s3_backends.bucket_accounts.get(bucket)
+    if found is None or account is None:
+        return None
+    partition, account_id = account
+    key = s3_backends[account_id][partition].get_bucket(bucket).keys.get(name)
+    if key is None:
+        return None
+    start, stop = int(found[1]), min(int(found[2]) + 1, key.contentsize)
+    if start >= stop:
+        return None
+    with key.lock:
+        key._value_buffer.seek(start)  # noqa: SLF001
+        data = key._value_buffer.read(stop - start)  # noqa: SLF001
+    place = f"bytes {start}-{stop - 1}/{key.contentsize}"
+    headers = {"Content-Type": "binary/octet-stream", "Content-Length": len(data), "Content-Range": place}
+    return data, [(header, str(value)) for header, value in {**headers, "ETag": key.etag}.items()]
+
+
 def _serve(port: int, delay_ms: float, requests: Path) -> None:
     """Serve until the process is ended."""
     from moto.moto_server.werkzeug_app import (
@@ -83,6 +112,12 @@ def _serve(port: int, delay_ms: float, requests: Path) -> None:
         def serve(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
             lines.write(f"{environ['REQUEST_METHOD']} {environ['PATH_INFO']}\n")
             time.sleep(delay_ms / 1e3)
+            wanted = environ.get("HTTP_RANGE", "") if environ["REQUEST_METHOD"] == "GET" else ""
+            bucket, _, name = environ["PATH_INFO"].strip("/").partition("/")
+            part = _range_of(bucket, name, wanted)
+            if part is not None:
+                start_response("206 Partial Content", part[1])
+                return [part[0]]
             answer: Iterable[bytes] = application(environ, start_response)
             return answer
 

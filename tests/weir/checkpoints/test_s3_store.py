@@ -186,3 +186,20 @@ def test_an_expiry_lists_all_checkpoints_at_once(tmp_path):
     assert (expired.manifests, expired.files) == (1, 4)
     # Manifests, the folders of files, the files, and each folder that is deleted.
     assert len([line for line in made if line.startswith("GET")]) == 3 + 4
+
+
+def test_parts_of_files(store, tmp_path):
+    """Also those that reach the end, of a file with a name that a URL writes otherwise."""
+    content = bytes(range(256)) * 60_000
+    file, other = publish(store, tmp_path, 1, "a table+1.sst", content), publish(store, tmp_path, 1, "small")
+    wanted = [
+        (file, 0, 5),
+        (file, 9_999_999, 70_000),
+        (file, len(content) - 3, 3),
+        (other, 1, 3),
+        (file, 700, 0),
+    ]
+    parts = store.read_ranges(wanted)
+    assert parts == [(content if of is file else b"data")[at : at + size] for of, at, size in wanted]
+    with pytest.raises(CheckpointError, match="does not exist"):
+        store.read_ranges([(FileRef("files/000000000001/nothing", 9), 0, 4)])
