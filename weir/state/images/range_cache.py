@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from weir import threads
+from weir.clock import Clock, SystemClock
 from weir.protocol.checkpoints.manifest import FileRef
+from weir.state import waits
 
 #: What is fetched is a multiple of it: an index of a small table comes with one request, and blocks with their
 #: neighbours, which a scan wants next.
@@ -31,10 +34,18 @@ class RangeCache:
         folder: on the disk; the file there has no name, and is gone with the process.
         fetch: reads from the checkpoint store.
         bytes_max: of the disk.
+        clock: tells how long threads wait for what is fetched; None: the machine's.
     """
 
-    def __init__(self, folder: Path, fetch: FetchRanges, bytes_max: int = CACHED_BYTES_MAX) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        fetch: FetchRanges,
+        bytes_max: int = CACHED_BYTES_MAX,
+        clock: Clock | None = None,
+    ) -> None:
         self._fetch = fetch
+        self._clock = clock or SystemClock()
         # Open as long as the cache is, so not in a ``with``.
         self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
         self._slots_max = max(1, bytes_max // CHUNK_BYTES)
@@ -68,7 +79,8 @@ class RangeCache:
             found = self._find(file, range(first, stop))
         if found is None:
             # The bound is small, or the disk is full.
-            return self._fetch([(file, offset, size_bytes)])[0]
+            with self._waiting():
+                return self._fetch([(file, offset, size_bytes)])[0]
         return found[skipped : skipped + size_bytes]
 
     def bring(self, wanted: Iterable[tuple[FileRef, int, int]]) -> None:
@@ -100,6 +112,27 @@ class RangeCache:
                     else:
                         ranges.append((file, begin, chunk_bytes))
             self._under_way |= own
+        if not ranges and not others:
+            return
+        with self._waiting():
+            self._bring(ranges, own, others)
+
+    @contextlib.contextmanager
+    def _waiting(self) -> Iterator[None]:
+        """Count time for which the thread waits: more rows at a time would share it, and few are taken otherwise."""
+        began_s = self._clock.monotonic_s()
+        try:
+            yield
+        finally:
+            waits.of_thread.seconds += self._clock.monotonic_s() - began_s
+
+    def _bring(
+        self,
+        ranges: Sequence[tuple[FileRef, int, int]],
+        own: set[tuple[str, int]],
+        others: set[tuple[str, int]],
+    ) -> None:
+        """Fetch ranges with these chunks, and wait for those that others fetch."""
         try:
             for start in range(0, len(ranges), _REQUESTS_MAX):
                 part = ranges[start : start + _REQUESTS_MAX]
