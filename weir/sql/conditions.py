@@ -37,6 +37,7 @@ class Match:
         left_only: conditions on the left side alone, and so on.
         right_only: on the right side.
         rest: other conditions.
+        goes_by_ms: times that may have finer digits count as whole ms, which is to be checked.
     """
 
     pairs: list[tuple[Typed, Typed]] = field(default_factory=list)
@@ -47,6 +48,7 @@ class Match:
     left_only: list[exp.Expr] = field(default_factory=list)
     right_only: list[exp.Expr] = field(default_factory=list)
     rest: list[exp.Expr] = field(default_factory=list)
+    goes_by_ms: bool = False
 
 
 def conjuncts(node: exp.Expr | None) -> list[exp.Expr]:
@@ -85,8 +87,14 @@ def sides(node: exp.Expr, left: Scope, right: Scope) -> set[int]:
     return found
 
 
-def match_of(nodes: Iterable[exp.Expr], left: Scope, right: Scope) -> Match:
+def match_of(nodes: Iterable[exp.Expr], left: Scope, right: Scope, *, keeps_rest: bool = True) -> Match:
     """Sort the conditions of a join.
+
+    Args:
+        nodes: the conditions.
+        left: columns of the first side.
+        right: of the second one.
+        keeps_rest: the join takes other conditions, too. False: bounds of times count in whole ms, without them.
 
     Raises:
         Unplaced: a column is not there.
@@ -109,7 +117,7 @@ def match_of(nodes: Iterable[exp.Expr], left: Scope, right: Scope) -> Match:
             bounds.append((node, *found))
         else:
             match.rest.append(node)
-    _take_bounds(match, bounds, left, right)
+    _take_bounds(match, bounds, left, right, keeps_rest=keeps_rest)
     return match
 
 
@@ -166,6 +174,8 @@ def _take_bounds(
     bounds: list[tuple[exp.Expr, type[exp.Expr], exp.Column, exp.Column, int]],
     left: Scope,
     right: Scope,
+    *,
+    keeps_rest: bool,
 ) -> None:
     """Bounds of both times; what is about other columns is left."""
     ends: dict[str, tuple[exp.Expr, Typed, Typed]] = {}
@@ -173,7 +183,9 @@ def _take_bounds(
         one, other = right.value(of_right), left.value(of_left)
         is_lower = kind in (exp.GTE, exp.GT)
         if one.role == other.role == "time":
-            if not has_whole_ms(one) or not has_whole_ms(other):
+            is_finer = not (has_whole_ms(one) and has_whole_ms(other))
+            match.goes_by_ms |= is_finer and not keeps_rest
+            if is_finer and keeps_rest:
                 # In whole ms it leaves what the condition itself still has to look at.
                 match.rest.append(node)
             elif kind in (exp.GT, exp.LT):
@@ -188,9 +200,9 @@ def _take_bounds(
             match.rest.append(node)
     _take_between(match, ends)
     if match.between is not None:
-        match.rest += [
-            n for n, one, other in ends.values() if not (has_whole_ms(one) and has_whole_ms(other))
-        ]
+        finer = [n for n, one, other in ends.values() if not (has_whole_ms(one) and has_whole_ms(other))]
+        match.goes_by_ms |= bool(finer) and not keeps_rest
+        match.rest += finer if keeps_rest else []
 
 
 def _take_between(match: Match, ends: dict[str, tuple[exp.Expr, Typed, Typed]]) -> None:

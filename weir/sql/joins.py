@@ -72,8 +72,7 @@ def joined(
         )
     if match.rest and how != "inner":
         raise Unplaced(
-            f"a {how} join takes equalities, bounds of event times in whole ms (TIMESTAMP(3), BIGINT) and conditions "
-            "on one side; this is another one",
+            f"a {how} join takes equalities, bounds of event times and conditions on one side; this is another one",
             match.rest[0],
         )
     one = side_of(left, [each for each, _ in pairs], keeps_keys=how in ("right", "full"), context=context)
@@ -97,6 +96,12 @@ def joined(
     if how not in ("semi", "anti"):
         columns += [_moved(each, names, types, keeps_time=False) for each in two.relation.columns]
     windowed = one.relation.windowed if match.windows or keeps_time else None
+    for side in (
+        None if keeps_time else left.windowed,
+        None if how in ("semi", "anti") else right.windowed,
+    ):
+        if side is not None and not match.windows:
+            side.check_left()
     made = Relation(stream, without_places(columns), windowed)
     scope = Scope(made.columns, list(dict.fromkeys(each.source for each in made.columns)))
     for rest in match.rest:

@@ -34,6 +34,15 @@ def quotient(dividend: pl.Expr, divisor: pl.Expr) -> pl.Expr:
     return dividend / (dividend.is_null().cast(pl.Float64) + divisor)
 
 
+def power(base: pl.Expr, exponent: pl.Expr) -> pl.Expr:
+    """A number to the power of another one, as floats."""
+    base, exponent = base.cast(pl.Float64), exponent.cast(pl.Float64)
+    if not exponent.meta.root_names() and base.meta.root_names():
+        # By a constant half Polars takes the square root, which an infinite number below zero has not.
+        exponent = base.is_null().cast(pl.Float64) + exponent
+    return base**exponent
+
+
 def in_whole_ms(time: pl.Expr) -> pl.Expr:
     """True for each row of a column of times; a row whose time has more digits than ms fails, with the reason."""
     return pl.map_batches([time], _checked, return_dtype=pl.Boolean, is_elementwise=True)
@@ -44,7 +53,5 @@ def _checked(values: Sequence[pl.Series]) -> pl.Series:
     finer = (times != times.dt.truncate("1ms")).fill_null(False)
     if finer.any():
         first = times.filter(finer)[0]
-        raise ValueError(
-            f"{times.name} has more digits than ms, by which FOR SYSTEM_TIME AS OF goes: {first}"
-        )
+        raise ValueError(f"{times.name} has more digits than ms, by which this join goes: {first}")
     return pl.Series(times.name, [True]).new_from_index(0, len(times))

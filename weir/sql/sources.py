@@ -106,6 +106,8 @@ def _how(node: exp.Join) -> How:
     if node.method:
         raise Unplaced(f"{node.method.upper()} JOIN is not there; write ON", node)
     if kind in ("SEMI", "ANTI"):
+        if side not in ("", "LEFT"):
+            raise Unplaced(f"{side} {kind} JOIN is not there; put the other table first", node)
         return "semi" if kind == "SEMI" else "anti"
     if side in ("LEFT", "RIGHT", "FULL"):
         return {"LEFT": "left", "RIGHT": "right", "FULL": "full"}[side]  # type: ignore[return-value]
@@ -158,7 +160,7 @@ def _joined(
                 left = left.filtered(context.steps.step("filter"), condition(each, scope, "WHERE"))
             else:
                 later.append(each)
-    match = match_of(conditions, scope, other)
+    match = match_of(conditions, scope, other, keeps_rest=how == "inner")
     if version is not None:
         if how not in ("inner", "left"):
             raise Unplaced(
@@ -167,7 +169,10 @@ def _joined(
         _check_version(version, scope)
         if match.rest or match.lower_ms is not None or match.upper_ms is not None:
             raise Unplaced("a join FOR SYSTEM_TIME AS OF takes equalities only", node)
-        left, right = (_in_whole_ms(side, context) for side in (left, right))
+    if version is not None or match.goes_by_ms:
+        left, right = (
+            _in_whole_ms(side, number, match, context) for number, side in enumerate((left, right))
+        )
     left, right = _one_sided(left, right, match, how, context)
     made = joined(left, right, match, how, context, node, as_of=version is not None)
     return merged(made, node, how, other.sources), later
@@ -244,13 +249,15 @@ def _check_version(version: exp.Expr, scope: Scope) -> None:
         raise Unplaced("FOR SYSTEM_TIME AS OF takes the event time of the left side, such as o.at", node)
 
 
-def _in_whole_ms(side: Relation, context: Context) -> Relation:
+def _in_whole_ms(side: Relation, number: int, match: Match, context: Context) -> Relation:
     """A side of a join that goes by whole ms; a row whose time has more digits fails: it is put aside, not cut."""
-    for each in side.columns:
-        value = each.value
-        if value is not None and value.role == "time" and not has_whole_ms(value):
+    times = [each.value for each in side.columns if each.value is not None and each.value.role == "time"][:1]
+    if match.between is not None and match.between[0] == number:
+        times.append(match.between[2])
+    for value in times:
+        if not has_whole_ms(value):
             check = computed(in_whole_ms(value.expr), pl.Boolean())
-            return side.filtered(context.steps.step("filter"), check)
+            side = side.filtered(context.steps.step("filter"), check)
     return side
 
 
@@ -322,8 +329,13 @@ def _exists(relation: Relation, node: exp.Exists, how: How, context: Context) ->
             # A name that is on both sides is that of the inner query.
             if not column.table and names.has(column):
                 column.set("table", exp.to_identifier(names.find(column).source))
-    match = match_of(of_both, outer, names)
-    left, right = _one_sided(relation, replace(right), match, how, context)
+    match = match_of(of_both, outer, names, keeps_rest=False)
+    left = relation
+    if match.goes_by_ms:
+        left, right = (
+            _in_whole_ms(side, number, match, context) for number, side in enumerate((left, right))
+        )
+    left, right = _one_sided(left, replace(right), match, how, context)
     if not match.pairs:
         raise Unplaced("EXISTS needs an equality with the outer query, such as WHERE b.id = a.id", node)
     return joined(left, right, match, how, context, node)

@@ -10,6 +10,7 @@ import pytest
 
 import weir
 from weir import testing
+from weir.errors import UserFunctionError
 from weir.sql.program import build_program
 
 BEFORE_1970 = dt.datetime(1969, 12, 31, 23, 59, 59)
@@ -86,12 +87,47 @@ def test_bounds_of_sql_have_all_digits_of_times(bounds, wanted):
         at for at in (499, 500, 501, 699, 700, 701, 1_000_500, 1_000_501) if wanted[0] <= at <= wanted[-1]
     ]
     assert sorted(row["ts"] for row in found) == [us(at) for at in among]
-    with pytest.raises(weir.GraphError, match=r"in whole ms \(TIMESTAMP\(3\), BIGINT\)"):
-        build_program("x.sql", _SQL.format(how="LEFT", bounds=bounds), "x").build()
-    exact = _SQL.replace("TIMESTAMP,", "TIMESTAMP(3),")
-    build_program(
-        "x.sql", exact.format(how="LEFT", bounds="BETWEEN a.at AND a.at + INTERVAL '1' SECOND"), "x"
-    ).build()
+
+
+@pytest.mark.parametrize(
+    ("how", "bounds", "wanted"),
+    [
+        ("LEFT", "BETWEEN a.at AND a.at + INTERVAL '1' SECOND", [(1, 2), (1, 1_002), (2, None)]),
+        (
+            "FULL",
+            "> a.at AND b.ts < a.at + INTERVAL '1' SECOND",
+            [(1, None), (2, None), (None, 2), (None, 1_002)],
+        ),
+        ("LEFT", "BETWEEN a.at AND a.until", [(1, 2), (2, None)]),
+        ("RIGHT", "BETWEEN a.at AND a.until", [(1, 2), (None, 1_002)]),
+    ],
+)
+def test_outer_joins_of_sql_take_times_that_may_have_more_digits_than_ms(how, bounds, wanted):
+    """Rows that have them are put aside: in whole ms they would be told with others, or alone."""
+    lefts = [{"id": n, "at": us(2_000), "until": us(5_000)} for n in (1, 2)]
+    rights = [{"id": 1, "ts": us(at)} for at in (2_000, 1_002_000)]
+    text = _SQL.format(how=how, bounds=bounds)
+    found = testing.run(build_program("x.sql", text, "x"), {"a": lefts, "b": rights})["o"].to_dicts()
+    told = {(row["id"], row["ts"] and (row["ts"] - us(0)) // dt.timedelta(milliseconds=1)) for row in found}
+    assert (told, len(found)) == (set(wanted), len(wanted))
+    finer = [{"id": 1, "at": us(2_000), "until": us(5_400)}] if "until" in bounds else lefts
+    given = {"a": finer, "b": rights if finer is not lefts else [{"id": 1, "ts": us(5_400)}]}
+    with pytest.raises(UserFunctionError, match=r"has more digits than ms, .*59\.005400"):
+        testing.run(build_program("x.sql", text, "x"), given)
+
+
+@pytest.mark.parametrize(("word", "wanted"), [("", [1]), ("NOT ", [2])])
+def test_exists_takes_bounds_of_times_that_may_have_more_digits_than_ms(word, wanted):
+    text = _SQL.split("CREATE SINK")[0] + (
+        f"CREATE SINK o WITH (connector = 'collect') AS SELECT id FROM a WHERE {word}EXISTS (SELECT 1 FROM b WHERE "
+        "b.id = a.id AND b.ts BETWEEN a.at AND a.at + INTERVAL '1' SECOND)"
+    )
+    given = {
+        "a": [{"id": n, "at": us(0), "until": None} for n in (1, 2)],
+        "b": [{"id": 1, "ts": us(1_000_000)}],
+    }
+    found = testing.run(build_program("x.sql", text, "x"), given)["o"].to_dicts()
+    assert [row["id"] for row in found] == wanted
 
 
 @pytest.mark.parametrize("rows", [1, 2])
