@@ -98,6 +98,8 @@ def grouped(
         raise Unplaced("EMIT CHANGES is of TUMBLE and of groups without a window; leave it out here", node)
     if relation.windowed is not None and is_windowed:
         relation.windowed.check_named(bounds, node)
+    elif relation.windowed is not None:
+        relation.windowed.check_left()
     made = _Aggregation(relation, scope, tuple(plain), tuple(aggregates), aliases, context, node)
     return made.over_windows() if is_windowed else made.running()
 

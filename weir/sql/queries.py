@@ -109,6 +109,8 @@ def _select(node: exp.Select, context: Context) -> Relation:
             "OVER beside GROUP BY is not there; make a view of the groups, and query that", overs[0]
         )
     if overs:
+        if relation.windowed is not None:
+            relation.windowed.check_left()
         relation, scope = with_overs(relation, scope, overs, context)
         items = list(_items(node, scope))
     if groups or aggregates:
@@ -123,6 +125,8 @@ def _select(node: exp.Select, context: Context) -> Relation:
     elif context.emit is not None:
         raise Unplaced("EMIT is of results of GROUP BY; leave it out here", node)
     columns = tuple(Column(name, *_told(value, scope)) for name, value in items)
+    if relation.windowed is not None and not any(each.value is each.rank is None for each in columns):
+        relation.windowed.check_left()
     made = replace(relation, columns=columns)
     if node.args.get("qualify") is not None:
         made = _qualified(made, node, scope, context)

@@ -116,6 +116,8 @@ def ranked(relation: Relation, place: Column, bound: int, context: Context, *, i
     ):
         made = _in_windows(others, rank, bound, place.name, context, is_read=is_read)
     else:
+        if windowed is not None:
+            windowed.check_left()
         made = _running(others, rank, bound, place.name, context, is_read=is_read)
     if bound > 1 and not is_read:
         return made

@@ -105,6 +105,19 @@ class Windowed:
                 f"several {self.window.kind} windows have this bound; name {missing[0]}, too", node
             )
 
+    def check_left(self) -> None:
+        """Refuse to leave windows of which a row is in several: it would count once.
+
+        Raises:
+            Unplaced: they overlap, and the rows are not divided among them yet.
+        """
+        if not self.is_result and self.window.kind in ("sliding", "cumulative"):
+            raise Unplaced(
+                "a row is in several of these windows, and is divided among them by GROUP BY alone; name window_start "
+                "and window_end there, or leave the window out",
+                self.node,
+            )
+
 
 @dataclass(frozen=True)
 class Relation:

@@ -55,6 +55,29 @@ WRONG = [
         "a right join FOR SYSTEM_TIME AS OF is not there; there are JOIN and LEFT JOIN",
     ),
     (
+        "SELECT t.id FROM t RIGHT SEMI JOIN t AS s ON t.id = s.id",
+        1,
+        "RIGHT SEMI JOIN is not there; put the other",
+    ),
+    ("SELECT t.id FROM t FULL ANTI JOIN t AS s ON t.id = s.id", 1, "FULL ANTI JOIN is not there"),
+    *(
+        (
+            query.replace(" H", " HOP(t, at, INTERVAL '1' SECOND, INTERVAL '2' SECOND)"),
+            1,
+            "in several of these windows",
+        )
+        for query in (
+            "SELECT k, COUNT(*) AS n FROM H GROUP BY k",
+            "SELECT MAX(a) AS a FROM H",
+            "SELECT id FROM H WHERE a > 3",
+            "SELECT DISTINCT k FROM H",
+            "SELECT id, LAG(a) OVER (PARTITION BY k ORDER BY at) AS l FROM H",
+            "SELECT id, r FROM (SELECT id, ROW_NUMBER() OVER (PARTITION BY k ORDER BY a) AS r FROM H) WHERE r <= 3",
+            "SELECT w.id FROM H w JOIN t ON t.k = w.k",
+            "SELECT t.id FROM t LEFT JOIN H w ON t.k = w.k",
+        )
+    ),
+    (
         "SELECT t.id FROM t LEFT JOIN t AS s ON t.id = s.id WHERE a > 1",
         58,
         "column 'a' may be t.a, s.a; say which",
