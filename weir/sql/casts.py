@@ -8,6 +8,8 @@ from sqlglot import exp
 from weir.sql.errors import Unplaced
 from weir.sql.types import Typed, computed, constant, polars_type, type_words
 
+#: By digits of TIMESTAMP(p) that no unit of Polars has: to what times are cut.
+_CUT = {"0": "1s", "1": "100ms", "2": "10ms", "4": "100us", "5": "10us", "7": "100ns", "8": "10ns"}
 #: Digits behind those of a decimal by which a text is rounded.
 _MORE_DIGITS = 10
 #: How a text ends that says how far its time is from UTC.
@@ -20,7 +22,12 @@ def cast(node: exp.Expr, value: Typed, *, is_strict: bool) -> Typed:
     Raises:
         Unplaced: there is no such type, or no way to it.
     """
-    return converted(value, polars_type(node.args["to"]), node, is_strict=is_strict)
+    declared = node.args["to"]
+    made = converted(value, polars_type(declared), node, is_strict=is_strict)
+    digits = next((str(each.name) for each in declared.expressions), "")
+    if isinstance(made.dtype, pl.Datetime) and digits in _CUT:
+        return computed(made.expr.dt.truncate(_CUT[digits]), made.dtype)
+    return made
 
 
 def converted(value: Typed, dtype: pl.DataType, node: exp.Expr, *, is_strict: bool) -> Typed:
@@ -58,7 +65,9 @@ def _conversion(value: Typed, dtype: pl.DataType, *, is_strict: bool) -> pl.Expr
         if isinstance(source, pl.Datetime):
             # A fraction is told where there is one, as the standard has it, without zeros at its end.
             return expr.dt.to_string("%Y-%m-%d %H:%M:%S%.9f").str.replace(r"\.?0+$", "")
-        if isinstance(source, (pl.Boolean, pl.Date, pl.Time, pl.Binary)) or source.is_numeric():
+        if isinstance(source, pl.Time):
+            return expr.dt.to_string("%H:%M:%S%.9f").str.replace(r"\.?0+$", "")
+        if isinstance(source, (pl.Boolean, pl.Date, pl.Binary)) or source.is_numeric():
             return expr.cast(pl.String, strict=is_strict)
         return None
     if isinstance(source, pl.Decimal) and isinstance(dtype, pl.Decimal):

@@ -14,6 +14,7 @@ from sqlglot import exp
 from weir.spelling import did_you_mean
 from weir.sql import strings
 from weir.sql.errors import NAME, Unplaced, name_of
+from weir.sql.numbers import power
 from weir.sql.types import Typed, as_type, computed, constant, type_words
 
 ValueOf = Callable[[exp.Expr], Typed]
@@ -110,15 +111,23 @@ def call(node: exp.Expr, value_of: ValueOf) -> Typed:
     dtype = values[0].dtype if function.result is None else function.result
     if any(each.is_null for each in values):
         return constant(None, dtype)
-    if name in ("ABS", "ROUND") and values[0].dtype.is_integer():
+    if name in ("ABS", "ROUND", "CEIL", "FLOOR") and values[0].dtype.is_integer():
         # As all whole numbers; a DOUBLE has no place for large ones.
         number = as_type(values[0], _LONG).expr
         return computed(number.abs() if name == "ABS" else number, _LONG)
-    arguments = [
-        _moment(each) if kind == "m" else each.expr
-        for each, kind in zip(values, function.kinds, strict=False)
-    ]
+    if name == "ROUND" and isinstance(values[0].dtype, pl.Decimal):
+        # A half of a decimal is none of a DOUBLE.
+        return computed(_round(values[0].expr, *(each.expr for each in values[1:])).cast(_DOUBLE), _DOUBLE)
+    arguments = [_argument(each, kind) for each, kind in zip(values, function.kinds, strict=False)]
     return computed(function.make(*arguments), dtype)
+
+
+def _argument(value: Typed, kind: str) -> pl.Expr:
+    if kind == "m":
+        return _moment(value)
+    if kind == "r":
+        return strings.patterns(value.expr, None if value.literal is None else value.literal[0])
+    return value.expr
 
 
 def _refuse(node: exp.Expr, name: str) -> NoReturn:
@@ -235,8 +244,11 @@ def _truncated(node: exp.Expr, value: Typed, part: str) -> Typed:
 
 
 _LETTERS = {
-    "yyyy": "%Y", "yy": "%y", "MM": "%m", "dd": "%d", "HH": "%H", "mm": "%M", "ss": "%S", "SSS": "%3f", "DDD": "%j"
+    "yyyy": "%Y", "yy": "%y", "MM": "%m", "dd": "%d", "HH": "%H", "mm": "%M", "ss": "%S", "SSS": "%3f",
+    "SSSSSS": "%6f", "DDD": "%j",
 }  # fmt: skip
+#: Codes of STRFTIME that all engines read alike, and what they are for Polars.
+_CODES = {each: each for each in "%YymdHIMSpjUWuwVGaAbBX"} | {"f": "6f"}
 
 
 def _formatted(node: exp.Expr, name: str, parts: list[exp.Expr], value_of: ValueOf) -> Typed:
@@ -245,18 +257,33 @@ def _formatted(node: exp.Expr, name: str, parts: list[exp.Expr], value_of: Value
         raise Unplaced(f"{name} takes a time and a constant form, such as 'yyyy-MM-dd'", node)
     _check_kind(name, values[0], "d", node)
     form = values[1].literal[0]
-    if "%" not in form:
-        unknown = [
-            each for each in re.findall(r"([A-Za-z])\1*", re.sub("|".join(_LETTERS), "", form)) if each
-        ]
-        if unknown:
-            raise Unplaced(f"the form {form!r} has {unknown[0]!r}; there are {', '.join(_LETTERS)}", node)
-        form = re.sub("|".join(_LETTERS), lambda found: _LETTERS[found[0]], form)
+    form = _of_codes(form, node) if "%" in form else _of_letters(form, node)
     try:
         pl.select(pl.lit(dt.datetime(2000, 1, 1)).dt.strftime(form))
     except pl.exceptions.PolarsError as error:
         raise Unplaced(f"no time can be told in the form {form!r}", parts[1]) from error
     return computed(_moment(values[0]).dt.strftime(form), _TEXT)
+
+
+def _of_letters(form: str, node: exp.Expr) -> str:
+    """``yyyy-MM-dd``: as many of a letter as there are together say what it is."""
+
+    def code(found: re.Match[str]) -> str:
+        if found[0] not in _LETTERS:
+            raise Unplaced(f"the form {form!r} has {found[0]!r}; there are {', '.join(_LETTERS)}", node)
+        return _LETTERS[found[0]]
+
+    return re.sub(r"([A-Za-z])\1*", code, form)
+
+
+def _of_codes(form: str, node: exp.Expr) -> str:
+    def code(found: re.Match[str]) -> str:
+        if found[2] not in _CODES:
+            known = ", ".join(f"%{each}" for each in _CODES)
+            raise Unplaced(f"no time can be told in the form {form!r}: {found[0]!r}; there are {known}", node)
+        return f"%{found[1]}{_CODES[found[2]]}"
+
+    return re.sub("(?s)%(-?)(.?)", code, form)
 
 
 def _trimmed(node: exp.Trim, value_of: ValueOf) -> Typed:
@@ -266,13 +293,13 @@ def _trimmed(node: exp.Trim, value_of: ValueOf) -> Typed:
     side = str(node.args.get("position") or "BOTH").upper()
     text = value.expr.cast(_TEXT).str
     made = {"LEADING": text.strip_chars_start, "TRAILING": text.strip_chars_end}.get(side, text.strip_chars)
-    return computed(made(characters), _TEXT)
+    return computed(strings.where_known(made(characters), characters), _TEXT)
 
 
 def _round(number: pl.Expr, digits: pl.Expr | None = None) -> pl.Expr:
     """Halves go away from zero."""
     count = 0 if digits is None else int(pl.select(digits).item())
-    return number.cast(_DOUBLE).round(count, mode="half_away_from_zero")
+    return number.round(count, mode="half_away_from_zero")
 
 
 def _safe_log(number: pl.Expr, base: float | None) -> pl.Expr:
@@ -300,13 +327,13 @@ FUNCTIONS: Mapping[str, Function] = {
     "ABS": Function(lambda x: x.abs(), "n", None),
     "CEIL": Function(lambda x: x.cast(_DOUBLE).ceil(), "n", _DOUBLE),
     "FLOOR": Function(lambda x: x.cast(_DOUBLE).floor(), "n", _DOUBLE),
-    "ROUND": Function(_round, "nc", _DOUBLE, 1),
+    "ROUND": Function(lambda x, *digits: _round(x.cast(_DOUBLE), *digits), "nc", _DOUBLE, 1),
     "SIGN": Function(lambda x: x.cast(_DOUBLE).sign().fill_nan(0).cast(_LONG), "n", _LONG),
     "SQRT": Function(lambda x: pl.when(x >= 0).then(x.cast(_DOUBLE)).sqrt(), "n", _DOUBLE),
     "EXP": Function(lambda x: x.cast(_DOUBLE).exp(), "n", _DOUBLE),
     "LN": Function(lambda x: _safe_log(x, None), "n", _DOUBLE),
     "LOG10": Function(lambda x: _safe_log(x, 10.0), "n", _DOUBLE),
-    "POWER": Function(lambda x, y: x.cast(_DOUBLE) ** y.cast(_DOUBLE), "nn", _DOUBLE),
+    "POWER": Function(power, "nn", _DOUBLE),
     "YEAR": Function(lambda x: x.dt.year().cast(_LONG), "d", _LONG),
     "MONTH": Function(lambda x: x.dt.month().cast(_LONG), "d", _LONG),
     "DAY": Function(lambda x: x.dt.day().cast(_LONG), "d", _LONG),

@@ -32,13 +32,17 @@ def like(node: exp.Expr, value_of: Callable[[exp.Expr], Typed]) -> Typed:
     plain = text[:-1]
     if not folds and escape is None and text.endswith("%") and not re.search("[%_]", plain):
         return computed(value.expr.cast(pl.String).str.starts_with(plain), pl.Boolean())
-    flags = "(?is)" if folds else "(?s)"
-    return computed(
-        value.expr.cast(pl.String).str.contains(f"{flags}^{_regex(text, escape, node)}$"), pl.Boolean()
-    )
+    words = value.expr.cast(pl.String)
+    # A regular expression without case has the sign of Kelvin for a k, which LOWER has not.
+    words = words.str.to_lowercase() if folds else words
+    pattern = f"(?s)^{_regex(text, escape, node, folds=folds)}$"
+    return computed(words.str.contains(pattern), pl.Boolean())
 
 
-def _regex(text: str, escape: str | None, node: exp.Expr) -> str:
+def _regex(text: str, escape: str | None, node: exp.Expr, *, folds: bool) -> str:
+    def quoted(character: str) -> str:
+        return "".join(map(_quoted, character.lower() if folds else character))
+
     found, index = [], 0
     while index < len(text):
         character = text[index]
@@ -46,9 +50,9 @@ def _regex(text: str, escape: str | None, node: exp.Expr) -> str:
             index += 1
             if index == len(text):
                 raise Unplaced("the pattern ends with its escape character", node)
-            found.append(_quoted(text[index]))
+            found.append(quoted(text[index]))
         else:
-            found.append({"%": ".*", "_": "."}.get(character) or _quoted(character))
+            found.append({"%": ".*", "_": "."}.get(character) or quoted(character))
         index += 1
     return "".join(found)
 

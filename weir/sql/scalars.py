@@ -256,6 +256,8 @@ def _arithmetic(node: exp.Expr, scope: Scope) -> Typed:
     dtype = common_type((one, other), node)
     if dtype.is_integer():
         return _of_integers(node, as_type(one, pl.Int64()).expr, as_type(other, pl.Int64()))
+    if isinstance(node, exp.IntDiv):
+        raise Unplaced("DIV is of whole numbers; CAST both AS BIGINT, or write FLOOR(x / y)", node)
     left, right = as_type(one, pl.Float64()).expr, as_type(other, pl.Float64()).expr
     if isinstance(dtype, pl.Decimal) and isinstance(node, (exp.Add, exp.Sub)):
         # What Polars makes of two decimals has all digits.
@@ -281,6 +283,8 @@ def _negated(node: exp.Neg, scope: Scope) -> Typed:
         return constant(-(1 << 63), pl.Int64())
     value = scalar(node.this, scope)
     _check_number(value, node)
+    if value.is_null:
+        return value
     if value.literal is not None and value.literal[0] is not None and value.literal[0] != -(1 << 63):
         return constant(-value.literal[0], value.dtype)
     if value.dtype.is_integer():

@@ -5,17 +5,21 @@ from __future__ import annotations
 import polars as pl
 
 from weir.sql.errors import Unplaced
+from weir.sql.regexps import of_ascii
 
 #: Up to this part a text is divided into columns, beyond it into a list.
 _COLUMNS_MAX = 64
+#: More characters than a text has.
+_LONGEST = 1 << 40
 
 
 def substring(text: pl.Expr, start: pl.Expr, length: pl.Expr | None = None) -> pl.Expr:
     """Return what begins at the character ``start``, from 1 on; what is before the first one counts in ``length``."""
-    first = _positive(start - 1)
+    begin = _bounded(start) - 1
+    first = _positive(begin)
     if length is None:
         return where_known(text.str.slice(first), start)
-    return where_known(text.str.slice(first, _positive(start - 1 + length - first)), start, length)
+    return where_known(text.str.slice(first, _positive(begin + _bounded(length) - first)), start, length)
 
 
 def left(text: pl.Expr, count: pl.Expr) -> pl.Expr:
@@ -25,7 +29,9 @@ def left(text: pl.Expr, count: pl.Expr) -> pl.Expr:
 
 def right(text: pl.Expr, count: pl.Expr) -> pl.Expr:
     """The last characters; none of a negative number."""
-    return where_known(text.str.slice(_positive(text.str.len_chars().cast(pl.Int64) - count)), count)
+    return where_known(
+        text.str.slice(_positive(text.str.len_chars().cast(pl.Int64) - _bounded(count))), count
+    )
 
 
 def position(text: pl.Expr, part: pl.Expr) -> pl.Expr:
@@ -65,6 +71,19 @@ def extracted(text: pl.Expr, pattern: pl.Expr, group: pl.Expr | None = None) -> 
     return where_known(text.str.extract(pattern, number).fill_null(""), text, pattern)
 
 
+def patterns(given: pl.Expr, literal: str | None) -> pl.Expr:
+    """Regular expressions for Polars; ``literal``: of a constant."""
+    if literal is not None:
+        return pl.lit(of_ascii(literal))
+    return given.map_batches(_each_of_ascii, return_dtype=pl.String, is_elementwise=True)
+
+
+def _each_of_ascii(given: pl.Series) -> pl.Series:
+    # Each different one once.
+    different = given.drop_nulls().unique()
+    return given.replace_strict(different, [of_ascii(each) for each in different], return_dtype=pl.String)
+
+
 def check_pattern(pattern: str) -> None:
     """Refuse a regular expression that cannot be read.
 
@@ -72,7 +91,7 @@ def check_pattern(pattern: str) -> None:
         Unplaced: it cannot; without a place.
     """
     try:
-        pl.select(pl.lit("").str.contains(pattern))
+        pl.select(pl.lit("").str.contains(of_ascii(pattern)))
     except pl.exceptions.PolarsError as error:
         words = [line for line in str(error).splitlines() if line.startswith("error: ")]
         why = words[0].removeprefix("error: ") if words else "it cannot be read"
@@ -88,6 +107,11 @@ def where_known(value: pl.Expr, *given: pl.Expr) -> pl.Expr:
     for each in asked[1:]:
         known = known & each.is_not_null()
     return pl.when(known).then(value)
+
+
+def _bounded(count: pl.Expr) -> pl.Expr:
+    """A number of characters within what a text can have, so that sums of two do not overflow."""
+    return count.cast(pl.Int64).clip(-_LONGEST, _LONGEST)
 
 
 def _positive(count: pl.Expr) -> pl.Expr:
