@@ -113,6 +113,8 @@ class _Translator:
             _base(before) in whole and _base(after) in whole and whole[_base(before)] <= whole[_base(after)]
         )
         to_float = after == pl.Float64 and _base(before) in (*whole, pl.Float32)
+        if before == pl.Boolean and after == pl.Float64:
+            return f"CAST({self.boolean(node['expr'])} AS DOUBLE)"
         if not (before == after or widens or to_float):
             raise _Untranslated
         return self.cast(node["expr"], after)
@@ -142,10 +144,9 @@ class _Translator:
         if operator in _ARITHMETIC:
             text = f"{self.cast(left, result)} {_ARITHMETIC[operator]} {self.cast(right, result)}"
             return f"CAST(({text}) AS {name})"
+        if operator == "TrueDivide" and result == pl.Float64:
+            return self._quotient(left, right)
         divisor = _whole(right)
-        if operator == "TrueDivide" and result == pl.Float64 and divisor and abs(divisor).bit_count() == 1:
-            # Polars multiplies by the reciprocal, which has another last digit where it is rounded.
-            return f"({self.cast(left, result)} / CAST({divisor} AS DOUBLE))"
         if result.is_integer() and divisor is not None and divisor > 0:
             number, by = self.cast(left, result), f"CAST({divisor} AS {name})"
             if operator == "Modulus":
@@ -155,6 +156,18 @@ class _Translator:
                 short = f"CASE WHEN pmod({number}, {by}) <> 0 AND {number} < 0 THEN 1 ELSE 0 END"
                 return f"CAST(({number} div {by}) - ({short}) AS {name})"
         raise _Untranslated
+
+    def _quotient(self, left: _Tree, right: _Tree) -> str:
+        """A number divided by another one, both as floats."""
+        dividend, divisor = self.cast(left, pl.Float64), self.cast(right, pl.Float64)
+        constant = _constant(right)
+        if constant is not None and _constant(left) is None:
+            # Polars multiplies by the reciprocal, which has another last digit where it is rounded.
+            reciprocal = math.copysign(math.inf, constant) if constant == 0 else 1.0 / constant
+            return f"({dividend} * {_value(reciprocal, pl.Float64())})"
+        # By zero Spark has NULL.
+        infinity = f"CASE WHEN CAST({divisor} AS STRING) = '-0.0' THEN -1 ELSE 1 END * {_value(math.inf, pl.Float64())}"
+        return f"(CASE WHEN {divisor} = 0 THEN {dividend} * ({infinity}) ELSE {dividend} / {divisor} END)"
 
     def _common(self, *parts: _Tree) -> pl.DataType | type[pl.DataType]:
         """The type as which values are compared."""
@@ -310,8 +323,14 @@ def _value(value: object, kind: pl.DataType) -> str:
 
 def _whole(tree: _Tree) -> int | None:
     """The whole number that a part is; None: it is none."""
+    found = _constant(tree)
+    return found if isinstance(found, int) else None
+
+
+def _constant(tree: _Tree) -> int | float | None:
+    """The number that a part is in the text; None: it is none."""
     if not isinstance(tree, dict) or "Literal" not in tree:
         return None
     value = pl.select(_expression(tree)).to_series()
     found = value[0] if len(value) == 1 else None
-    return found if isinstance(found, int) and not isinstance(found, bool) else None
+    return found if isinstance(found, (int, float)) and not isinstance(found, bool) else None
