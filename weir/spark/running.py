@@ -34,6 +34,8 @@ _SETTINGS = {
     "spark.sql.caseSensitive": "true",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.inferTimestampNTZ.enabled": "true",
+    # Else a TIMESTAMPTZ lies in files as nanoseconds without a zone.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     # Rows of the past are not moved to another calendar.
     "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",

@@ -81,6 +81,8 @@ def interval_parts(node: exp.Interval) -> tuple[int, str]:
         Unplaced: there is no such unit, or no whole number of it.
     """
     text = str(node.this.name if node.this is not None else "").strip()
+    if isinstance(node.args.get("unit"), exp.IntervalSpan):
+        raise Unplaced("an INTERVAL of several units is not there; add one of each", node)
     unit = str(node.args["unit"].name).upper() if node.args.get("unit") is not None else ""
     if not unit:
         found = re.fullmatch(r"([+-]?\d+)\s*([A-Za-z]+)", text)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from sqlglot import exp
 
-from weir.sql.errors import Unplaced
+from weir.sql.errors import Unplaced, name_of
 
 #: Parts that queries read, or refuse themselves with the nearest thing that is there.
 _OF_QUERIES = frozenset(
@@ -58,6 +58,14 @@ _KNOWN: Mapping[type[exp.Expr], frozenset[str]] = {
     exp.Interval: frozenset({"this", "unit"}),
     exp.In: frozenset({"this", "expressions", "query", "unnest"}),
     exp.Trim: frozenset({"this", "expression", "position"}),
+    exp.DateTrunc: frozenset({"this", "unit"}),
+    exp.TimestampTrunc: frozenset({"this", "unit"}),
+    exp.ApproxQuantile: frozenset({"this", "quantile"}),
+    exp.ApproxDistinct: frozenset({"this"}),
+    exp.First: frozenset({"this"}),
+    exp.Last: frozenset({"this"}),
+    exp.RowNumber: frozenset(),
+    exp.Rank: frozenset(),
 }
 #: What another part is called, where its name in the tree does not say it.
 _WORDS = {
@@ -98,8 +106,15 @@ def _refusal(node: exp.Expr, name: str, value: object) -> str:
         return f"names of columns after {node.name!r} are not there; name them in the SELECT, with AS"
     if isinstance(node, exp.SetOperation) and isinstance(value, str):
         return f"{value} {node.key.upper()} is not there; write UNION ALL"
+    if isinstance(node, exp.Func) and name not in _WORDS:
+        return f"{name_of(node)} takes no such value here: {_text(value)}; leave it out"
     word = _WORDS.get(name, name.upper().strip("_"))
     return f"{word} is not there; leave it out, or put the query into a view"
+
+
+def _text(value: object) -> str:
+    value = value[0] if isinstance(value, list) else value
+    return value.sql() if isinstance(value, exp.Expr) else str(value)
 
 
 def _check_versions(query: exp.Expr) -> None:

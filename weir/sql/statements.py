@@ -319,5 +319,8 @@ def _option(part: list[Token]) -> Option:
             value = "".join(each.text for each in part[number + 1 :])
             if not name or number + 1 == len(part):
                 break
+            if part[number + 1].token_type is TokenType.STRING and number + 2 < len(part):
+                following = part[number + 2]
+                raise Unplaced(f"a comma is missing before {following.text!r}", following.start)
             return Option(name, value, start)
     raise Unplaced("a setting in WITH is name = 'value'", start)

@@ -22,8 +22,10 @@ KEYWORDS = (
         "CASE",
         "CAST",
         "CROSS",
+        "DESC",
         "DISTINCT",
         "ELSE",
+        "EMIT",
         "END",
         "ESCAPE",
     ),
@@ -46,6 +48,7 @@ KEYWORDS = (
         "JOIN",
         "LEFT",
         "LIKE",
+        "LIMIT",
         "NOT",
         "NULL",
         "NULLS",
@@ -71,6 +74,8 @@ KEYWORDS = (
     ),
     *("UNION", "USING", "WHEN", "WHERE", "WITH", "WITHIN"),
 )
+#: Words that sqlglot reads with their BY, and alone where it is not there.
+_BEFORE_BY = ("GROUP", "ORDER", "PARTITION")
 #: Where the wrong word is, from where sqlglot noticed.
 _NEAR = (0, -1, 1, -2)
 
@@ -111,7 +116,7 @@ def refusal(error: SqlglotError, tokens: Sequence[Token], text: str) -> tuple[st
         number = len(tokens) - 1 if place is None else place
         what = _words(str(each.get("description") or ""), near or tokens[number].text)
         start = tokens[number].end if place is None else tokens[number].start
-        return f"syntax: {what}{_wrong_word(tokens, number, text)}", int(start)
+        return f"syntax: {what}{_wrong_word(tokens, number, text) or _no_by(tokens, number)}", int(start)
     return "syntax: this is no SQL", int(tokens[0].start)
 
 
@@ -124,6 +129,14 @@ def _words(description: str, near: str) -> str:
     if not told or "Unexpected token" in told:
         return f"{near!r} is not expected here"
     return f"{re.sub('<[^>]*>', '', told)}, near {near!r}"
+
+
+def _no_by(tokens: Sequence[Token], number: int) -> str:
+    """What is told of ``GROUP who``."""
+    found = next(
+        (each for each in tokens[max(number - 1, 0) : number + 1] if each.text.upper() in _BEFORE_BY), None
+    )
+    return "" if found is None else f"; BY is missing after {found.text!r}"
 
 
 def _wrong_word(tokens: Sequence[Token], number: int, text: str) -> str:

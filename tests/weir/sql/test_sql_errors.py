@@ -40,6 +40,16 @@ WRONG = [
     ("SELECT id FROM t WHERE k LIK 'a%'", 26, "did you mean 'LIKE'?"),
     ("SELECT CASE WHEN id > 3 THN 1 END AS x FROM t", 25, "did you mean 'THEN'?"),
     ("SELECT id FROM t LEFFT JOIN t AS s ON t.id = s.id", 39, "did you mean 'LEFT' in place of 'LEFFT'?"),
+    ("SELECT k, COUNT(*) AS n FROM t GROUP k", 38, "'k' is not expected here; BY is missing after 'GROUP'"),
+    (
+        "SELECT id FROM t QUALIFY ROW_NUMBER() OVER (PARTITION k ORDER BY at) = 1",
+        55,
+        "BY is missing after 'PARTITION'",
+    ),
+    ("SELECT id FROM t QUALIFY ROW_NUMBER() OVER (ORDER at) = 1", 51, "BY is missing after 'ORDER'"),
+    ("SELECT id FROM t QUALIFY ROW_NUMBER() OVER (ORDER BY a DSC) = 1", 56, "did you mean 'DESC'?"),
+    ("SELECT k, COUNT(*) AS n FROM t GROUP BY k EMMIT CHANGES", 43, "did you mean 'EMIT'?"),
+    ("SELECT id FROM t LIMT 3", 23, "did you mean 'LIMIT' in place of 'LIMT'?"),
     ("SELECT DISTINT id FROM t", 8, "there is no column 'DISTINT'; did you mean 'DISTINCT'?"),
     ("SELECT CAST(id AS BIGNT) FROM t", 13, "there is no type BIGNT; did you mean 'BIGINT'?"),
     ("SELECT SUMM(id) FROM t", 8, "there is no function SUMM; did you mean 'SUM'?"),
@@ -84,6 +94,23 @@ WRONG = [
     ),
     ("SELECT id FROM t WHERE EXIST (SELECT 1 FROM t AS s WHERE s.id = t.id)", 24, "did you mean 'EXISTS'?"),
     # Each of these was passed over without a word.
+    (
+        "SELECT DATE_TRUNC('day', at, 'Europe/Berlin') AS d FROM t",
+        30,
+        "DATE_TRUNC takes no such value here: 'Europe/",
+    ),
+    ("SELECT TIMESTAMP_TRUNC(at, DAY, 'Europe/Berlin') AS d FROM t", 33, "takes no such value here"),
+    ("SELECT APPROX_QUANTILE(a, 0.5, 10) AS q FROM t", 32, "APPROX_QUANTILE takes no such value here: 10"),
+    (
+        "SELECT id FROM t QUALIFY ROW_NUMBER(a) OVER (ORDER BY at) = 1",
+        37,
+        "ROW_NUMBER takes no such value here: a",
+    ),
+    (
+        "SELECT at + INTERVAL '10' MINUTE TO SECOND AS later FROM t",
+        22,
+        "an INTERVAL of several units is not there",
+    ),
     ("(SELECT id FROM t) LIMIT 3", 26, "LIMIT is not there"),
     ("SELECT k FROM (SELECT k, id FROM t) AS s(id, k)", 40, "names of columns after 's' are not there"),
     ("SELECT id FROM t FOR UPDATE", 8, "FOR UPDATE is not there"),
@@ -348,6 +375,10 @@ WRONG_STATEMENTS = [
         "1:55: connector 'json' has no setting 'pth'",
     ),
     ("CREATE SOURCE t (id BIGINT) WITH (connector = 'json')", "needs path = '...'"),
+    (
+        "CREATE SOURCE t (id BIGINT) WITH (connector = 'json' path = 'x')",
+        "1:54: a comma is missing before 'path'",
+    ),
     (
         "CREATE SOURCE t (id BIGINT, WATERMARK FOR ad AS ad) WITH (connector = 'json', path = 'x')",
         "no such column",
