@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from weir.errors import GraphError
+from weir.spelling import did_you_mean_file, did_you_mean_only
 
 _SUFFIX = ".py"
 _SQL_SUFFIX = ".sql"
@@ -77,7 +78,7 @@ def _find_job(text: str) -> JobFile:
     if text.endswith(_SQL_SUFFIX):
         path = Path(text)
         if not path.is_file():
-            raise GraphError(f"job {text}: there is no such file in {Path.cwd()}")
+            raise GraphError(f"job {text}: there is no such file in {Path.cwd()}{did_you_mean_file(text)}")
         return JobFile(_SQL_JOB, parameters=(f"file={path.resolve()}",), title=path.stem)
     if not text.endswith(_SUFFIX) and os.sep not in text and text not in (os.curdir, os.pardir):
         _check_module(text)
@@ -88,7 +89,7 @@ def _find_job(text: str) -> JobFile:
             f"job {text} is no Python file; name a file such as counts.py or hot.sql, or a module such as jobs.counts"
         )
     if not path.is_file():
-        raise GraphError(f"job {text}: there is no such file in {Path.cwd()}")
+        raise GraphError(f"job {text}: there is no such file in {Path.cwd()}{did_you_mean_file(text)}")
     path = path.resolve()
     if not path.stem.isidentifier():
         raise GraphError(
@@ -125,4 +126,17 @@ def _check_module(name: str) -> None:
     package = name.partition(".")[0]
     finder_path = [os.getcwd(), *sys.path]
     if package.isidentifier() and not PathFinder.find_spec(package, finder_path) and not find_spec(package):
-        raise GraphError(f"job {name}: there is no module {package} in {os.getcwd()} or on the Python path")
+        near = did_you_mean_only(name, _jobs_of(Path.cwd()))
+        raise GraphError(
+            f"job {name}: there is no module {package} in {os.getcwd()} or on the Python path{near}"
+        )
+
+
+def _jobs_of(folder: Path) -> list[str]:
+    """What a folder has that may be a job, as it is named."""
+    names = [each.name for each in folder.iterdir()]
+    return [
+        each.removesuffix(_SUFFIX)
+        for each in names
+        if each.endswith((_SUFFIX, _SQL_SUFFIX)) or "." not in each
+    ]

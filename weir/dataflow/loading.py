@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import os
+import pkgutil
 import re
 import sys
 import types
@@ -26,7 +27,7 @@ from weir.errors import GraphError, WeirError
 from weir.plan.graph import LogicalGraph
 from weir.redaction import HIDDEN, KNOWN, names_secret, redacted
 from weir.specs import CollectSpec
-from weir.spelling import did_you_mean
+from weir.spelling import did_you_mean, did_you_mean_only
 
 #: Parameters that the configuration fills where a job has no default for them, with the keys of config.json.
 CONFIGURED_KEYS = {"input": "fileName", "max_parallelism": "controlPlane.max_parallelism"}
@@ -158,6 +159,13 @@ def describe_parameters(module: str) -> list[str]:
     return [str(parameter) for parameter in _parameters(module, _load_build(module)).values()]
 
 
+def _modules_beside(name: str) -> list[str]:
+    """Return the modules of the package in which one was looked for."""
+    package = name.rpartition(".")[0]
+    path = getattr(sys.modules.get(package), "__path__", [])
+    return [f"{package}.{each.name}" for each in pkgutil.iter_modules(path)]
+
+
 def _load_build(module: str) -> Callable[..., object]:
     if not _MODULE.fullmatch(module):
         raise GraphError(
@@ -169,8 +177,9 @@ def _load_build(module: str) -> Callable[..., object]:
         loaded = importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is not None and (module == error.name or module.startswith(f"{error.name}.")):
+            near = did_you_mean_only(module, _modules_beside(error.name))
             raise GraphError(
-                f"job {module}: there is no module {error.name} in {os.getcwd()} or on the Python path"
+                f"job {module}: there is no module {error.name} in {os.getcwd()} or on the Python path{near}"
             ) from error
         raise job_code_error(
             f"job {module} cannot be imported: it needs module {error.name}, which is absent", error

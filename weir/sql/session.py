@@ -105,6 +105,8 @@ class Session:
             return self._query(inner, text, place, explains=True)
         if words == ["SHOW", "TABLES"] and len(tokens) == 2:
             return self._tables()
+        if words[0] == "SHOW":
+            raise Unplaced("SHOW is SHOW TABLES", tokens[0].start)
         if words[0] in ("SELECT", "WITH", "("):
             return self._query(tokens, text, place, explains=False)
         statement = statement_of(tokens, text)

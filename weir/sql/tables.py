@@ -12,6 +12,7 @@ from weir.dataflow.builder import Dataflow
 from weir.dataflow.connectors import ArrowIpc, Csv, JsonLines, Parquet
 from weir.questions.client import connect
 from weir.rows.schemas import Nullable
+from weir.spelling import did_you_mean_file
 from weir.sql.errors import Unplaced, at
 from weir.sql.relations import Relation, relation_of
 from weir.sql.types import type_words
@@ -99,7 +100,7 @@ def _schema_of(path: str, kind: type, node: Any) -> dict[str, object]:
     try:
         one = _first_file(path)
         if one is None:
-            raise Unplaced(f"there is no file {path!r} in {Path.cwd()}", node)
+            raise Unplaced(f"there is no file {path!r} in {Path.cwd()}{did_you_mean_file(path)}", node)
         if kind is Parquet:
             found = pl.read_parquet_schema(one)
         elif kind is ArrowIpc:

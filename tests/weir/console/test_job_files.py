@@ -42,9 +42,10 @@ def test_a_module_stays_one(folder):
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("countz.py", "there is no such file in"),
-        ("dir/countz.py", "there is no such file in"),
-        ("countz", "there is no module countz in"),
+        ("countz.py", "there is no such file in .*; did you mean 'counts.py'\\?"),
+        ("dir/countz.py", "there is no such file in .*; did you mean 'dir/counts.py'\\?"),
+        ("no_folder/counts.sql", "there is no such file in [^;]*$"),
+        ("countz", "there is no module countz in .*; did you mean 'counts'\\?"),
         ("dir/counts", "is no Python file"),
         ("dir", None),
         ("dir/my-job.py", "rename it, for example to my_job.py"),

@@ -82,7 +82,7 @@ def test_a_plan_is_drawn_and_nothing_runs(directory):
     ("text", "words"),
     [
         ("SELECT x FROM 'orders.csv'", "SQL:1:8: there is no column 'x'"),
-        ("SELECT id FROM 'order.csv'", "SQL:1:16: there is no file 'order.csv'"),
+        ("SELECT id FROM 'order.csv'", "; did you mean 'orders.csv'?"),
         ("SELECT id FROM nothing", "SQL:1:16: there is no source or view 'nothing'"),
         ("SELECT id FROM 'orders.csv' ORDER BY y", "SQL:1:38: there is no column 'y'"),
         ("SELECT id FROM 'orders.csv' ORDER BY 3", "SELECT has 1 columns"),
@@ -92,6 +92,7 @@ def test_a_plan_is_drawn_and_nothing_runs(directory):
         ("SELECT * FROM 'state/totals'", "a state is 'state/STEP/STATE'"),
         ("CREATE SINK o WITH (connector = 'print') AS SELECT 1", "SQL:1:1: the prompt answers queries"),
         ("EXPLAIN", "EXPLAIN takes a query"),
+        ("SHOW TABLE", "SQL:1:1: SHOW is SHOW TABLES"),
         ("DROP TABLE t", "SQL:1:1: there is no statement DROP TABLE"),
         ("SELECT id FROM (SELECT id FROM 'orders.csv' LIMIT 2)", "LIMIT is not there"),
     ],
