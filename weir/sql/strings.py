@@ -45,7 +45,11 @@ def position(text: pl.Expr, part: pl.Expr) -> pl.Expr:
 
 def replaced(text: pl.Expr, old: pl.Expr, new: pl.Expr) -> pl.Expr:
     """The text with another part for each that is ``old``; an empty one is none."""
-    if old.meta.is_literal() and pl.select(old).item():
+    if not text.meta.root_names():
+        # Polars takes as many rows as the text has: one, and so the first of a column of others.
+        text = pl.concat_str(text, new.fill_null("").str.slice(0, 0))
+    is_known = new.meta.root_names() or pl.select(new).item() is not None
+    if old.meta.is_literal() and pl.select(old).item() and is_known:
         return where_known(text.str.replace_all(old, new, literal=True), new)
     # Polars replaces one constant part only.
     parts = pl.when(old == "").then(text).otherwise(text.str.split(old).list.join(new))
@@ -61,7 +65,11 @@ def split_part(text: pl.Expr, delimiter: pl.Expr, place: pl.Expr) -> pl.Expr:
             parts = text.str.splitn(between, max(number + 1, 8))
             return where_known(parts.struct.field(f"field_{number - 1}").fill_null(""), text)
     index = pl.when(place > 0).then(place - 1).when(place < 0).then(place)
-    found = text.str.split(delimiter).list.get(index, null_on_oob=True)
+    parts = text.str.split(delimiter)
+    if not delimiter.meta.is_literal():
+        # By an empty text of a column Polars has empty parts at both ends, by a constant one it has none.
+        parts = pl.when(delimiter == "").then(text.str.split("")).otherwise(parts)
+    found = parts.list.get(index, null_on_oob=True)
     return where_known(found.fill_null(""), text, delimiter, place)
 
 

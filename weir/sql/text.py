@@ -19,6 +19,24 @@ from weir.sql.types import no_type
 _BEGINNINGS = ("SELECT", "WITH", "(")
 #: Characters of a number, at most.
 _NUMBER_MAX = 400
+_COMPARISONS = {TokenType.EQ, TokenType.NEQ, TokenType.LT, TokenType.LTE, TokenType.GT, TokenType.GTE}
+#: After these another condition begins.
+_BETWEEN_COMPARISONS = {
+    TokenType.AND,
+    TokenType.OR,
+    TokenType.COMMA,
+    TokenType.SELECT,
+    TokenType.FROM,
+    TokenType.WHERE,
+    TokenType.ON,
+    TokenType.HAVING,
+    TokenType.QUALIFY,
+    TokenType.WHEN,
+    TokenType.THEN,
+    TokenType.ELSE,
+    TokenType.GROUP_BY,
+    TokenType.UNION,
+}
 WINDOW_FUNCTIONS = ("TUMBLE", "HOP", "CUMULATE", "SESSION")
 
 
@@ -77,6 +95,7 @@ def parse_query(tokens: Sequence[Token], text: str) -> exp.Expr:
             f"expected a query, SELECT ..., not {tokens[0].text!r}{did_you_mean(first, _BEGINNINGS)}",
             tokens[0].start,
         )
+    _check_comparisons(tokens)
     for token in tokens:
         if token.token_type is TokenType.VAR and token.text.upper() == "MATCH_RECOGNIZE":
             raise Unplaced("MATCH_RECOGNIZE is not there; use a weir.KeyedProcess in Python", token.start)
@@ -85,6 +104,28 @@ def parse_query(tokens: Sequence[Token], text: str) -> exp.Expr:
         raise Unplaced(f"expected a query, SELECT ..., and not {first_words(tokens)}", tokens[0].start)
     check_parts(parsed)
     return parsed
+
+
+def _check_comparisons(tokens: Sequence[Token]) -> None:
+    """Refuse ``a = b IS NULL``: DuckDB and Spark read ``(a = b) IS NULL``, and sqlglot ``a = (b IS NULL)``.
+
+    Raises:
+        Unplaced: it is such.
+    """
+    compares = [False]
+    for token in tokens:
+        if token.token_type is TokenType.L_PAREN:
+            compares.append(False)
+        elif token.token_type is TokenType.R_PAREN:
+            compares = compares[:-1] or [False]
+        elif token.token_type in _COMPARISONS:
+            compares[-1] = True
+        elif token.token_type in _BETWEEN_COMPARISONS:
+            compares[-1] = False
+        elif token.token_type is TokenType.IS and compares[-1]:
+            raise Unplaced(
+                "what is it that IS is of? Put it, or the comparison before it, in parentheses", token.start
+            )
 
 
 def parse_expression(tokens: Sequence[Token], text: str, after: int) -> exp.Expr:

@@ -93,6 +93,8 @@ WRONG = [
         "column 'a' may be t.a, s.a; say which",
     ),
     ("SELECT id FROM t WHERE EXIST (SELECT 1 FROM t AS s WHERE s.id = t.id)", 24, "did you mean 'EXISTS'?"),
+    ("SELECT id FROM t WHERE a = 1 IS NOT NULL", 30, "what is it that IS is of?"),
+    ("SELECT (k = 'x') <> (a = 1) IS NULL AS b FROM t", 29, "what is it that IS is of?"),
     # Each of these was passed over without a word.
     (
         "SELECT DATE_TRUNC('day', at, 'Europe/Berlin') AS d FROM t",
