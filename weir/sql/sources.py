@@ -136,6 +136,7 @@ def _joined(
     _check_alias(left, other.columns, node)
     conditions = _on(node, scope, other, context)
     later: list[exp.Expr] = []
+    conditions_of_on = list(conditions)
     if how == "inner":
         # Conditions of WHERE are those of the join.
         both = Scope([*scope.columns, *other.columns], [*scope.sources, *other.sources])
@@ -146,6 +147,10 @@ def _joined(
             here = (
                 _is_within(each, both) and (inner_only or not _is_within(each, scope)) and not names & using
             )
+            if version is not None:
+                # It is of the version that the row has, and does not choose another one.
+                here = here and not _is_within(each, other)
+                here = here and (_is_within(each, scope) or not conditions_of_on)
             (conditions if here and not each.find(exp.Query) else later).append(each)
     else:
         for each in where:
@@ -167,8 +172,12 @@ def _joined(
                 f"a {how} join FOR SYSTEM_TIME AS OF is not there; there are JOIN and LEFT JOIN", node
             )
         _check_version(version, scope)
-        if match.rest or match.lower_ms is not None or match.upper_ms is not None:
-            raise Unplaced("a join FOR SYSTEM_TIME AS OF takes equalities only", node)
+        if match.right_only or match.rest or match.lower_ms is not None or match.upper_ms is not None:
+            raise Unplaced(
+                "a join FOR SYSTEM_TIME AS OF takes equalities only; what the version has to meet belongs into WHERE, "
+                "and which rows are versions into a view",
+                node,
+            )
     if version is not None or match.goes_by_ms:
         left, right = (
             _in_whole_ms(side, number, match, context) for number, side in enumerate((left, right))

@@ -95,6 +95,11 @@ WRONG = [
     ("SELECT id FROM t WHERE EXIST (SELECT 1 FROM t AS s WHERE s.id = t.id)", 24, "did you mean 'EXISTS'?"),
     ("SELECT id FROM t WHERE a = 1 IS NOT NULL", 30, "what is it that IS is of?"),
     ("SELECT (k = 'x') <> (a = 1) IS NULL AS b FROM t", 29, "what is it that IS is of?"),
+    (
+        "SELECT t.id FROM t JOIN t FOR SYSTEM_TIME AS OF t.at AS s ON t.id = s.id AND s.a > 1",
+        1,
+        "what the version has to meet belongs into WHERE, and which rows are versions into a view",
+    ),
     # Each of these was passed over without a word.
     (
         "SELECT DATE_TRUNC('day', at, 'Europe/Berlin') AS d FROM t",
