@@ -46,6 +46,8 @@ RETRACTABLE = (
     "PERCENTILE_DISC",
     "MEDIAN",
 )
+#: Those of values of any type.
+_OF_ANY = ("COUNT", "FIRST", "LAST", "FIRST_VALUE", "LAST_VALUE", "APPROX_DISTINCT")
 #: Those that keep all values, which windows do not.
 _PERCENTILES = ("PERCENTILE_CONT", "PERCENTILE_DISC", "MEDIAN")
 
@@ -247,6 +249,24 @@ def check_of_windows(aggregate: Aggregate) -> None:
             f"{aggregate.share:g}) is within 1 % of it",
             aggregate.node,
         )
+
+
+def check_decimal(aggregate: Aggregate, value: Typed, *, of_windows: bool) -> None:
+    """Refuse what keeps no decimals.
+
+    Raises:
+        Unplaced: it is one of a decimal.
+    """
+    if not isinstance(value.dtype, pl.Decimal) or aggregate.function in _OF_ANY:
+        return
+    if of_windows and aggregate.function in ("SUM", "AVG", "MIN", "MAX"):
+        return
+    where = "" if of_windows else " without a window"
+    raise Unplaced(
+        f"{aggregate.function} of DECIMAL{where} is not there; CAST it AS DOUBLE, or count whole hundredths: "
+        "CAST(ROUND(x * 100) AS BIGINT)",
+        aggregate.node,
+    )
 
 
 def named(aggregate: Aggregate, value: Typed | None) -> str:

@@ -14,7 +14,7 @@ from weir.dataflow.streams import Stream
 from weir.dataflow.windows import tumbling
 from weir.rows.changes import CHANGE_COLUMN, CHANGES
 from weir.specs.windows import WINDOW_BOUNDS
-from weir.sql.aggregates import Aggregate, check_of_windows, check_takes_back, named
+from weir.sql.aggregates import Aggregate, check_decimal, check_of_windows, check_takes_back, named
 from weir.sql.context import Context
 from weir.sql.errors import Unplaced, at
 from weir.sql.relations import (
@@ -141,7 +141,7 @@ class _Aggregation:
             # Results of a window have one time, so a window of a millisecond has those of one window alone.
             assert windowed.bounds is not None
             extra, window = list(zip(_KEY_BOUNDS, windowed.bounds, strict=True)), tumbling(1)
-        stream, calls = self._input(extra)
+        stream, calls = self._input(extra, of_windows=True)
         calls = calls or _counted()
         name = self.context.steps.step("window")
         keys = [*(each for each, _ in extra), *(each.name for each in self.groups)]
@@ -175,7 +175,7 @@ class _Aggregation:
         extra = [] if self.groups else [(self._all, computed(pl.lit(0, pl.Int64), pl.Int64()))]
         if not self.relation.is_changelog:
             extra.append((CHANGE_COLUMN, computed(pl.lit(_INSERT), pl.String())))
-        stream, calls = self._input(extra)
+        stream, calls = self._input(extra, of_windows=False)
         name = self.context.steps.step("group")
         keys = [each.name for each in self.groups] or [self._all]
         with at(self.node):
@@ -208,7 +208,7 @@ class _Aggregation:
             )
         return self._told(made, [], None)
 
-    def _input(self, extra: list[tuple[str, Typed]]) -> tuple[Stream, dict[str, Any]]:
+    def _input(self, extra: list[tuple[str, Typed]], *, of_windows: bool) -> tuple[Stream, dict[str, Any]]:
         """The stream with the columns that are read, and the aggregates over it."""
         wanted = {each.name: each.value for each in self.groups} | dict(extra)
         calls: dict[str, Any] = {}
@@ -220,6 +220,7 @@ class _Aggregation:
             predicate: pl.Expr | None = None
             if each.argument is not None:
                 value = scalar(each.argument, self.scope)
+                check_decimal(each, value, of_windows=of_windows)
                 name = value.name or f"of_{output}"
                 wanted[name] = value
             if each.filter is not None:

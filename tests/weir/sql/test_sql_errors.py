@@ -100,6 +100,11 @@ WRONG = [
         1,
         "what the version has to meet belongs into WHERE, and which rows are versions into a view",
     ),
+    (
+        "SELECT k, SUM(CAST(a AS DECIMAL(9, 2))) AS s FROM t GROUP BY k",
+        11,
+        "SUM of DECIMAL without a window is not",
+    ),
     # Each of these was passed over without a word.
     (
         "SELECT DATE_TRUNC('day', at, 'Europe/Berlin') AS d FROM t",
