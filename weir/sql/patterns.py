@@ -35,8 +35,8 @@ def like(node: exp.Expr, value_of: Callable[[exp.Expr], Typed]) -> Typed:
     words = value.expr.cast(pl.String)
     # A regular expression without case has the sign of Kelvin for a k, which LOWER has not.
     words = words.str.to_lowercase() if folds else words
-    pattern = f"(?s)^{_regex(text, escape, node, folds=folds)}$"
-    return computed(words.str.contains(pattern), pl.Boolean())
+    regex = f"(?s)^{_regex(text, escape, node, folds=folds)}$"
+    return computed(words.str.contains(regex), pl.Boolean())
 
 
 def _regex(text: str, escape: str | None, node: exp.Expr, *, folds: bool) -> str:

@@ -125,7 +125,9 @@ def _select(node: exp.Select, context: Context) -> Relation:
     elif context.emit is not None:
         raise Unplaced("EMIT is of results of GROUP BY; leave it out here", node)
     columns = tuple(Column(name, *_told(value, scope)) for name, value in items)
-    if relation.windowed is not None and not any(each.value is each.rank is None for each in columns):
+    if relation.windowed is not None and all(
+        each.value is not None or each.rank is not None for each in columns
+    ):
         relation.windowed.check_left()
     made = replace(relation, columns=columns)
     if node.args.get("qualify") is not None:
