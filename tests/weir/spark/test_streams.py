@@ -126,3 +126,17 @@ def test_records_that_are_bad_elsewhere_and_taken_by_spark_are_those_of_the_page
     taken = {names[number] for number in found if number not in good}
     assert taken == TAKEN
     assert sum(result.put_aside["rows"].values()) == len(names) - len(taken)
+
+
+def test_times_with_a_zone_keep_it_in_files(spark, tmp_path):
+    (tmp_path / "rows.jsonl").write_text('{"at": 1500}\n')
+    flow = weir.Dataflow("job")
+    rows = flow.source("rows", weir.JsonLines(str(tmp_path / "rows.jsonl"), schema={"at": int}))
+    times = rows.select(
+        "times", at=pl.from_epoch("at", "ms").dt.replace_time_zone("UTC").dt.cast_time_unit("us")
+    )
+    times.sink("out", weir.ParquetSink(str(tmp_path / "out")))
+    run_batch(spark, flow.build_local())
+    found = pl.concat([pl.read_parquet(each) for each in (tmp_path / "out").rglob("*.parquet")])
+    assert found.schema == {"at": pl.Datetime("us", "UTC")}
+    assert found["at"].dt.epoch("ms").to_list() == [1_500]
