@@ -6,7 +6,7 @@ from tests.weir.state.failing_backend import FailingBackend
 from weir.errors import StateError
 from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.values.hidden_ranges import RANGES_MAX
-from weir.state.tables.values.value_buckets import ENTRY_OVERHEAD_BYTES, entry_bytes
+from weir.state.tables.values.value_groups import ENTRY_OVERHEAD_BYTES, entry_bytes
 from weir.state.tables.values.value_cache import WriteBackCache
 from weir.state.tables.values.value_writes import WRITE_ENTRIES_MAX
 

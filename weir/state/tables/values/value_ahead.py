@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from weir.state.api import Head, StateBackend
 from weir.state.tables.values.known_ranges import KNOWN_KEYS_MAX, KnownRange
-from weir.state.tables.values.value_buckets import Bucket, Buckets, entry_bytes
+from weir.state.tables.values.value_buckets import Buckets
+from weir.state.tables.values.value_groups import Bucket, entry_bytes
 from weir.state.tables.values.value_writes import ValueWrites
 
 #: Of one range at a time: so many entries at most, about so many bytes, and so many entries however large they are.

@@ -23,7 +23,8 @@ from weir.state.tables.capture import Capture
 from weir.state.tables.table import IsOver, never
 from weir.state.tables.values.hidden_ranges import hides, left_of
 from weir.state.tables.values.value_ahead import ReadAhead, ValuesAhead
-from weir.state.tables.values.value_buckets import Buckets, entry_bytes
+from weir.state.tables.values.value_buckets import Buckets
+from weir.state.tables.values.value_groups import entry_bytes
 from weir.state.tables.values.value_writes import ValueWrites
 from weir.types import StoreStats
 

@@ -19,7 +19,8 @@ from weir.state.layout import GROUP_OF
 from weir.state.tables.capture import Capture
 from weir.state.tables.table import IsOver
 from weir.state.tables.values.hidden_ranges import RANGES_MAX, Range, joined, merged, whole
-from weir.state.tables.values.value_buckets import Bucket, Buckets
+from weir.state.tables.values.value_buckets import Buckets
+from weir.state.tables.values.value_groups import Bucket
 
 #: Bounds of one write batch to the store, so that the GIL is not held for long.
 WRITE_ENTRIES_MAX = 2_000
