@@ -14,6 +14,7 @@ from itertools import zip_longest
 
 from weir.errors import CheckpointError
 from weir.plan.graph import LogicalGraph, Node
+from weir.plan.ways_back import before_keys, steps_before
 from weir.protocol.checkpoints.manifest import Conditions, Manifest
 from weir.rows.changes import is_changelog
 from weir.specs.canonical import canonical_expression
@@ -53,16 +54,13 @@ def _between(graph: LogicalGraph, told: Callable[[Node], str | None]) -> dict[st
 
 def _met(name: str, by_name: Mapping[str, Node], told: Callable[[Node], str | None]) -> tuple[str, ...]:
     """What is told of the nodes on the way from the step that makes a changelog."""
-    found = set()
-    waiting = [name]
-    while waiting:
-        node = by_name[waiting.pop()]
-        if not is_changelog(node.schema):
-            continue
-        found.add(told(node))
-        if not node.key_columns:
-            waiting += [each.producer for each in node.inputs]
+    before = steps_before(by_name, [name], _changes_before)
+    found = {told(node) for node in before if is_changelog(node.schema)}
     return tuple(sorted(each for each in found if each is not None))
+
+
+def _changes_before(node: Node) -> list[str]:
+    return before_keys(node) if is_changelog(node.schema) else []
 
 
 def _condition(node: Node) -> str | None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from weir.plan.graph import Node
+from weir.plan.ways_back import producers, steps_before
 from weir.rows.changes import is_changelog
 from weir.specs.joins import ChangeJoinSpec
 
@@ -21,20 +22,20 @@ def step_with_other_times(node: Node, by_name: Mapping[str, Node]) -> str | None
 
     Called when a graph is checked, for steps that divide a changelog by event time.
     """
-    waiting = [item.producer for item in node.inputs]
-    seen: set[str] = set()
-    while waiting:
-        producer = by_name[waiting.pop()]
-        spec = producer.spec
-        if producer.name in seen or spec.makes_event_times:
-            continue
-        seen.add(producer.name)
-        if not is_changelog(producer.schema) or spec.takes_back_at_time:
-            continue
-        if producer.is_source or producer.key_columns:
+    for producer in steps_before(by_name, producers(node), _keeping_times):
+        if not _has_row_times(producer) and (producer.is_source or producer.key_columns):
             return producer.name
-        waiting += [item.producer for item in producer.inputs]
     return None
+
+
+def _keeping_times(node: Node) -> list[str]:
+    return [] if _has_row_times(node) else producers(node)
+
+
+def _has_row_times(node: Node) -> bool:
+    """Return whether changes that leave a step have the times of their rows, whatever is before it."""
+    spec = node.spec
+    return spec.makes_event_times or spec.takes_back_at_time or not is_changelog(node.schema)
 
 
 def join_before_versions(node: Node, by_name: Mapping[str, Node]) -> str | None:
@@ -42,13 +43,6 @@ def join_before_versions(node: Node, by_name: Mapping[str, Node]) -> str | None:
 
     What such a join tells hangs on which of its inputs came first: a version may never have been, or with other times.
     """
-    waiting = [item.producer for at, item in enumerate(node.inputs) if node.spec.minds_version_times(at)]
-    seen: set[str] = set()
-    while waiting:
-        producer = by_name[waiting.pop()]
-        if isinstance(producer.spec, ChangeJoinSpec):
-            return producer.name
-        if producer.name not in seen:
-            seen.add(producer.name)
-            waiting += [item.producer for item in producer.inputs]
-    return None
+    minded = [item.producer for at, item in enumerate(node.inputs) if node.spec.minds_version_times(at)]
+    before = steps_before(by_name, minded)
+    return next((each.name for each in before if isinstance(each.spec, ChangeJoinSpec)), None)

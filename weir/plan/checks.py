@@ -15,6 +15,7 @@ from weir.plan.change_times import join_before_versions, step_with_other_times
 from weir.plan.graph import Exchange, Input, LogicalGraph, Node, chains_to_producer, consumer_counts
 from weir.plan.optimizer import LOGICAL_RULES, optimized
 from weir.plan.rules.partitioning import is_spread_by, partitionings
+from weir.plan.ways_back import producers, steps_before
 from weir.rows.changes import is_changelog, refuse_changes
 from weir.rows.schemas import schema_difference
 from weir.specs import OperatorSpec, SourceSpec
@@ -268,16 +269,10 @@ def _check_versions(node: Node, by_name: Mapping[str, Node]) -> None:
 
 def _check_windows_follow(node: Node, by_name: Mapping[str, Node]) -> None:
     """Results of windows by the clock have the clock's time, and no watermark follows it."""
-    waiting = [item.producer for item in node.inputs]
-    seen: set[str] = set()
-    while waiting:
-        producer = by_name[waiting.pop()]
+    for producer in steps_before(by_name, producers(node)):
         if producer.spec.window_time == "processing":
             raise wrong_step(
                 node.name,
                 f"its rows come from windows by the clock of step {producer.name!r}, and have no "
                 'event time; use time="processing" here, too',
             )
-        if producer.name not in seen:
-            seen.add(producer.name)
-            waiting += [item.producer for item in producer.inputs]

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from weir.errors import CheckpointError
 from weir.plan.graph import LogicalGraph, Node
+from weir.plan.ways_back import before_keys, steps_before
 from weir.protocol.checkpoints.manifest import Computed, Manifest
 
 
@@ -30,16 +31,10 @@ def computed_of(graph: LogicalGraph) -> dict[str, Computed]:
 
 def _on_the_way(name: str, by_name: Mapping[str, Node]) -> dict[str, tuple[str, ...]]:
     found: dict[str, set[str]] = {}
-    waiting, seen = [name], {name}
-    while waiting:
-        node = by_name[waiting.pop()]
+    for node in steps_before(by_name, [name], before_keys):
         is_beginning = bool(node.key_columns) or not node.inputs
         for column in node.schema.names if is_beginning else node.computed:
             found.setdefault(column, set()).add(node.computed.get(column, column))
-        if not is_beginning:
-            ahead = [each.producer for each in node.inputs if each.producer not in seen]
-            seen.update(ahead)
-            waiting += ahead
     return {column: tuple(sorted(texts)) for column, texts in sorted(found.items())}
 
 

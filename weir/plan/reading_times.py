@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from weir.plan.graph import Node, PhysicalGraph
+from weir.plan.ways_back import producers, steps_before
 
 
 def sources_by_reading_time(graph: PhysicalGraph, node: Node) -> list[str]:
@@ -13,18 +14,12 @@ def sources_by_reading_time(graph: PhysicalGraph, node: Node) -> list[str]:
     if not node.spec.goes_by_event_time:
         return []
     nodes = {each.name: each for stage in graph.stages for each in stage.nodes}
-    found: set[str] = set()
-    seen: set[str] = set()
-    waiting = [item.producer for item in node.inputs]
-    while waiting:
-        name = waiting.pop()
-        before = nodes[name]
-        if name in seen or before.spec.makes_event_times:
-            continue
-        seen.add(name)
-        if before.is_source:
-            found.add(name)
-        waiting += [
-            item.producer for index, item in enumerate(before.inputs) if before.spec.hands_on_times(index)
-        ]
+    before = steps_before(nodes, producers(node), _handing_on)
+    found = {each.name for each in before if each.is_source and not each.spec.makes_event_times}
     return [name for name in nodes if name in found]
+
+
+def _handing_on(node: Node) -> list[str]:
+    if node.spec.makes_event_times:
+        return []
+    return [item.producer for index, item in enumerate(node.inputs) if node.spec.hands_on_times(index)]

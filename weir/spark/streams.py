@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from weir.plan.graph import Node
+from weir.plan.ways_back import producers, steps_before
 from weir.rows.side_outputs import output_id
 from weir.spark.bounds import own_bound_ms
 from weir.spark.groups import final_group, window_group
@@ -72,13 +73,8 @@ def _follows_state(nodes: Mapping[str, Node], name: str) -> bool:
 def updates_results(nodes: Sequence[Node], sink: Node) -> bool:
     """Whether what comes to a sink is told again when it changes: totals of keys, for each trigger."""
     by_name = {each.name: each for each in nodes}
-    waiting = [item.producer for item in sink.inputs]
-    while waiting:
-        node = by_name[waiting.pop()]
-        if isinstance(node.spec, KeyedAggregateSpec):
-            return True
-        waiting += [item.producer for item in node.inputs]
-    return False
+    before = steps_before(by_name, producers(sink))
+    return any(isinstance(node.spec, KeyedAggregateSpec) for node in before)
 
 
 def upstream_of(nodes: Mapping[str, Node], name: str) -> tuple[Upstream, ...]:

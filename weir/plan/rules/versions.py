@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from weir.plan.graph import Node
 from weir.plan.rules.time_order import coming_together
+from weir.plan.ways_back import steps_before
 from weir.specs import OperatorSpec
 from weir.specs.keyed import VersionedSpec
 
@@ -46,16 +47,10 @@ def with_every_version(nodes: Sequence[Node], whole: Collection[str] = ()) -> li
 def _before(nodes: Sequence[Node], minds: Callable[[OperatorSpec, int, pa.Schema], bool]) -> frozenset[str]:
     """The names of all steps before an input of which something is minded: of a step, an index and user columns."""
     by_name = {node.name: node for node in nodes}
-    waiting = [
+    minded = [
         item.producer
         for node in nodes
         for index, item in enumerate(node.inputs)
         if minds(node.spec, index, by_name[item.producer].schema_of(item.output))
     ]
-    before: set[str] = set()
-    while waiting:
-        name = waiting.pop()
-        if name not in before:
-            before.add(name)
-            waiting += [item.producer for item in by_name[name].inputs]
-    return frozenset(before)
+    return frozenset(node.name for node in steps_before(by_name, minded))
