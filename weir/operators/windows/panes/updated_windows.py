@@ -289,38 +289,6 @@ class UpdatedWindowOperator(WindowAggregateOperator):
             self.table.put(kept.ends_ms, kept.keys, kept.cells, kept.presence)
         self._rewritten.clear()
 
-    def _windows_of(
-        self, entries: WindowEntries, is_changed: np.ndarray, after_ms: np.ndarray, until_ms: np.ndarray
-    ) -> Iterator[pa.RecordBatch]:
-        """Windows that have changed panes.
-
-        Args:
-            entries: all panes of the keys.
-            is_changed: bool, by entry.
-            after_ms: by entry: windows that end after this time,
-            until_ms: and up to this one.
-        """
-        panes, ends_ms, parts = self._panes, entries.ends_ms, self._parts.load(entries)
-        firsts, _, position = weir_keys.distinct_keys(weir_keys.hash_keys(entries.keys), entries.keys)
-        keys = [key.take(pa.array(firsts)) for key in weir_keys.decode_keys(entries.keys, self._key_types)]
-        after_ms, until_ms = after_ms[firsts], until_ms[firsts]
-        changed_ends = np.unique(ends_ms[is_changed]).tolist()
-        for end_ms in panes.ends(changed_ends, int(until_ms.max()), int(after_ms.min())):
-            inside = (ends_ms > panes.start_of(end_ms)) & (ends_ms <= end_ms)
-            wanted = np.zeros(len(firsts), dtype=np.bool_)
-            wanted[position[inside & is_changed]] = True
-            wanted &= (after_ms < end_ms) & (end_ms <= until_ms)
-            rows = np.flatnonzero(wanted)
-            if len(rows):
-                index = np.where(inside & wanted[position], position, -1)
-                cells, presence = self._folds.merged(index, entries.cells, entries.presence, len(firsts))
-                self._parts.fill(parts, index, Cells(cells, presence))
-                starts, ends = (
-                    np.full(len(rows), bound, dtype=np.int64) for bound in (panes.start_of(end_ms), end_ms)
-                )
-                taken = [key.take(pa.array(rows)) for key in keys]
-                yield from self._made(ToldWindows(taken, starts, ends, cells[rows], presence[rows]))
-
     # --- windows fire ---
 
     def _fire(self, until_ms: int) -> Iterator[pa.RecordBatch]:

@@ -87,11 +87,8 @@ class WindowAggregateOperator(InTimeOperator, TimedOperator):
             StateError: there is none, or a checkpoint's state cannot be read with this spec.
         """
         spec = self._spec
-        self._step, self._clock, self._batch_size = (
-            context.operator_name,
-            context.clock,
-            context.batch_size,
-        )
+        self._step, self._clock = context.operator_name, context.clock
+        self._batch_size = context.batch_size
         self._cuts = TimeCuts.NONE
         if not self._by_clock:
             self._cuts = self._cuts_when_late
@@ -169,14 +166,30 @@ class WindowAggregateOperator(InTimeOperator, TimedOperator):
         table, folds = self.table, self._folds
         table.look()
         batch = self._without_waiting(batch)
-        if not batch.num_rows:
-            return
-        if self._spec.takes_parts:
+        if self._spec.takes_parts and batch.num_rows:
             batch, rows_added_up = split_parts(batch, self._spec.input_schema, folds.cell_count)
             if rows_added_up is not None:
                 yield from self._take_parts(rows_added_up)
-            if not batch.num_rows:
-                return
+        if not batch.num_rows:
+            return
+        batch, keys, hashes, ends_ms = yield from self._without_late(batch)
+        masks = self._parts.take(batch, folds.masks(batch), ends_ms, hashes, keys)
+        for start, stop, slots in table.update(ends_ms, hashes, keys):
+            piece = batch if stop - start == batch.num_rows else batch.slice(start, stop - start)
+            parts = [mask[start:stop] for mask in masks]
+            self._before_taken(start, stop, slots)
+            cells = Cells(table.cells, table.presence)
+            try:
+                folds.take(slots, cells, piece, parts)
+            finally:
+                self._parts.texts.take(piece, slots, cells, (ends_ms, hashes, keys), start)
+            self._note_changed(start, stop, slots)
+            yield from self._taken(start, stop, slots)
+
+    def _without_late(
+        self, batch: pa.RecordBatch
+    ) -> Generator[SideRows, None, tuple[pa.RecordBatch, weir_keys.KeyColumn, np.ndarray, np.ndarray]]:
+        """Tell the rows that are late; returns the others with their keys, hashes of these, and ends of panes."""
         keys = weir_keys.key_bytes(batch, self._spec.key_columns)
         hashes = row_hashes(batch, keys)
         ends_ms = np.empty(batch.num_rows, dtype=np.int64)
@@ -190,18 +203,7 @@ class WindowAggregateOperator(InTimeOperator, TimedOperator):
             hashes, ends_ms = hashes[rows], ends_ms[rows]
         if self._rolling is not None:
             self._rolling.note(ends_ms)
-        masks = self._parts.take(batch, folds.masks(batch), ends_ms, hashes, keys)
-        for start, stop, slots in table.update(ends_ms, hashes, keys):
-            piece = batch if stop - start == batch.num_rows else batch.slice(start, stop - start)
-            parts = [mask[start:stop] for mask in masks]
-            self._before_taken(start, stop, slots)
-            cells = Cells(table.cells, table.presence)
-            try:
-                folds.take(slots, cells, piece, parts)
-            finally:
-                self._parts.texts.take(piece, slots, cells, (ends_ms, hashes, keys), start)
-            self._note_changed(start, stop, slots)
-            yield from self._taken(start, stop, slots)
+        return batch, keys, hashes, ends_ms
 
     def _before_taken(self, start: int, stop: int, slots: np.ndarray) -> None:
         """Some of the rows of a batch that are not late are about to be taken, at these slots."""
@@ -295,8 +297,7 @@ class WindowAggregateOperator(InTimeOperator, TimedOperator):
         if not len(rows):
             return batch
         some = batch.take(pa.array(rows))
-        hashes = row_hashes(some, weir_keys.key_bytes(some, self._spec.key_columns))
-        groups = weir_keys.key_groups(hashes, len(self.table.places_ms))
+        groups = weir_keys.key_groups(self.late_keys(some), len(self.table.places_ms))
         self._waiting.look(self.table)
         self._waiting.put(some, late_ms[rows], groups)
         return batch.filter(pa.array(~waits))
@@ -307,19 +308,6 @@ class WindowAggregateOperator(InTimeOperator, TimedOperator):
         last_ms = self._panes.last_end(ends_ms)
         minds: np.ndarray = (ends_ms + self._lateness_ms <= late_ms) & (late_ms < last_ms + self._lateness_ms)
         return minds
-
-    def _released(self, waiting: WaitingRows) -> Iterator[pa.RecordBatch | SideRows]:
-        """Rows that have waited for a watermark are processed, each by itself."""
-        for batch in waiting.take():
-            for index in range(batch.num_rows):
-                row = batch.slice(index, 1)
-                try:
-                    made = tuple(self.process(row))
-                except Exception as error:
-                    if self.set_aside is None or not self.set_aside(row, error):
-                        raise
-                    continue
-                yield from made
 
     # --- windows fire ---
 
@@ -344,7 +332,7 @@ class WindowAggregateOperator(InTimeOperator, TimedOperator):
         while waiting.first_ms <= time_ms:
             yield from self._passed(waiting.first_ms)
             yield Pause()
-            yield from self._released(waiting)
+            yield from waiting.released(self)
             yield Pause()
 
     def _passed(self, time_ms: int) -> Iterable[pa.RecordBatch]:
@@ -427,7 +415,8 @@ class WindowAggregateOperator(InTimeOperator, TimedOperator):
             if panes.is_single:
                 yield from self._single(entries, places_ms)
             else:
-                yield from self._combined(entries, places_ms, until_ms)
+                every = np.ones(len(entries), dtype=np.bool_)
+                yield from self._windows_of(entries, every, places_ms, np.full(len(entries), until_ms))
         return last_ms
 
     def _single(self, entries: WindowEntries, places_ms: np.ndarray) -> Iterator[pa.RecordBatch]:
@@ -448,25 +437,36 @@ class WindowAggregateOperator(InTimeOperator, TimedOperator):
         taken_keys = [key.take(taken) for key in keys]
         yield from self._made(ToldWindows(taken_keys, starts_ms, ends_ms, *cells))
 
-    def _combined(
-        self, entries: WindowEntries, places_ms: np.ndarray, until_ms: int
+    def _windows_of(
+        self, entries: WindowEntries, is_changed: np.ndarray, after_ms: np.ndarray, until_ms: np.ndarray
     ) -> Iterator[pa.RecordBatch]:
-        """Yield windows that combine the panes of their keys."""
+        """Windows that have changed panes.
+
+        Args:
+            entries: all panes of the keys.
+            is_changed: bool, by entry.
+            after_ms: by entry: windows that end after this time,
+            until_ms: and up to this one.
+        """
         panes, ends_ms, parts = self._panes, entries.ends_ms, self._parts.load(entries)
         firsts, _, position = weir_keys.distinct_keys(weir_keys.hash_keys(entries.keys), entries.keys)
         keys = [key.take(pa.array(firsts)) for key in weir_keys.decode_keys(entries.keys, self._key_types)]
-        for end_ms in panes.ends(np.unique(ends_ms).tolist(), until_ms, int(places_ms.min())):
+        after_ms, until_ms = after_ms[firsts], until_ms[firsts]
+        changed_ends = np.unique(ends_ms[is_changed]).tolist()
+        for end_ms in panes.ends(changed_ends, int(until_ms.max()), int(after_ms.min())):
             start_ms = panes.start_of(end_ms)
-            taken = (ends_ms > start_ms) & (ends_ms <= end_ms) & (places_ms < end_ms)
-            index = np.where(taken, position, -1)
-            cells, presence = self._folds.merged(index, entries.cells, entries.presence, len(firsts))
-            self._parts.fill(parts, index, Cells(cells, presence))
-            has_rows = np.zeros(len(firsts), dtype=np.bool_)
-            has_rows[position[taken]] = True
-            rows = np.flatnonzero(has_rows)
-            starts, ends = (np.full(len(rows), bound, dtype=np.int64) for bound in (start_ms, end_ms))
-            taken_keys = [key.take(pa.array(rows)) for key in keys]
-            yield from self._made(ToldWindows(taken_keys, starts, ends, cells[rows], presence[rows]))
+            inside = (ends_ms > start_ms) & (ends_ms <= end_ms)
+            wanted = np.zeros(len(firsts), dtype=np.bool_)
+            wanted[position[inside & is_changed]] = True
+            wanted &= (after_ms < end_ms) & (end_ms <= until_ms)
+            rows = np.flatnonzero(wanted)
+            if len(rows):
+                index = np.where(inside & wanted[position], position, -1)
+                cells, presence = self._folds.merged(index, entries.cells, entries.presence, len(firsts))
+                self._parts.fill(parts, index, Cells(cells, presence))
+                starts, ends = (np.full(len(rows), bound, dtype=np.int64) for bound in (start_ms, end_ms))
+                taken = [key.take(pa.array(rows)) for key in keys]
+                yield from self._made(ToldWindows(taken, starts, ends, cells[rows], presence[rows]))
 
     def _made(self, windows: ToldWindows) -> Iterator[pa.RecordBatch]:
         """Results as they leave the step, in batches of the usual size."""

@@ -14,7 +14,7 @@ import pyarrow as pa
 from typing_extensions import override
 
 from weir.author.aggregator import WindowBounds
-from weir.author.keyed_rows import declared_tables, row_hashes
+from weir.author.keyed_rows import declared_tables
 from weir.author.operator import DividedOperator, OperatorContext, SecondOperator
 from weir.keys import hashing as weir_keys
 from weir.operators.aggregation.columns import Cells
@@ -29,13 +29,12 @@ from weir.operators.windows.rows.row_aggregates import RowAggregates
 from weir.operators.windows.sessions.late_sessions import LateSessionOperator
 from weir.operators.windows.sessions.session_aggregates import SessionAggregateOperator
 from weir.protocol.part_rows import PART_S
-from weir.rows import row_watermarks
 from weir.rows.python_values import row_dicts
 from weir.rows.records import EVENT_TIME_COLUMN, WATERMARK_MAX_MS, int64_column, with_times
 from weir.rows.side_outputs import SideRows
 from weir.specs.window_process import WindowProcessSpec
 from weir.specs.windows import WINDOW_BOUNDS
-from weir.state.tables.panes.window_entries import NEVER_MS, NOTHING_MS, WindowEntries, entry_keys
+from weir.state.tables.panes.window_entries import NEVER_MS, WindowEntries, entry_keys
 
 #: Of windows that are due: the number of their rows, or that nothing of their panes is needed any more.
 _ROWS_COLUMN, _GONE = "_window_rows", -1
@@ -79,22 +78,10 @@ class ProcessWindowOperator(WindowAggregateOperator, DividedOperator):
         batch = self._without_waiting(batch)
         if not batch.num_rows:
             return
-        keys = weir_keys.key_bytes(batch, self._spec.key_columns)
-        hashes = row_hashes(batch, keys)
-        ends_ms = np.empty(batch.num_rows, dtype=np.int64)
-        late = self._find_ends(self._times(batch), hashes, ends_ms)
-        given, batch = batch, self._as_given(batch)
-        if late:
-            self.late_rows += late
-            rows = np.flatnonzero(ends_ms != NOTHING_MS)
-            told = pa.array(ends_ms == NOTHING_MS)
-            yield SideRows("late", row_watermarks.carried(given.filter(told), batch.filter(told)))
-            batch, keys = batch.take(pa.array(rows)), weir_keys.select_keys(keys, rows)
-            hashes, ends_ms = hashes[rows], ends_ms[rows]
-        if self._rolling is not None:
-            self._rolling.note(ends_ms)
+        batch, keys, hashes, ends_ms = yield from self._without_late(batch)
         if not batch.num_rows:
             return
+        batch = self._as_given(batch)
         mixed, data, offsets = entry_keys(ends_ms, hashes, keys)
         firsts, _, group_of = weir_keys.distinct_keys(mixed, weir_keys.KeyColumn(data, offsets))
         before = np.empty(batch.num_rows, dtype=np.int64)

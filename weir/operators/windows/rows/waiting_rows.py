@@ -9,11 +9,15 @@ block of rows (``weir.operators.keyed.held_rows``) as they came, without the wat
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pyarrow as pa
 
+from weir.author.operator import TimedOperator
 from weir.operators.keyed.held_rows import block_of, read_block
 from weir.rows.row_watermarks import without_column
+from weir.rows.side_outputs import SideRows
 from weir.state.tables.opened import OperatorTables
 from weir.state.tables.panes.pane_table import PaneTable
 from weir.state.tables.panes.window_entries import NEVER_MS
@@ -59,6 +63,19 @@ class WaitingRows:
             self._table.write_stored([(owner + number.to_bytes(_NUMBER_BYTES, "big"), block)], ())
             self._firsts_ms[group] = min(self._firsts_ms.get(group, NEVER_MS), mark_ms)
         self.first_ms = min(self._firsts_ms.values())
+
+    def released(self, operator: TimedOperator) -> Iterator[pa.RecordBatch | SideRows]:
+        """Yield what the operator makes of rows that wait for the lowest watermark, each by itself; they wait no more."""
+        for batch in self.take():
+            for index in range(batch.num_rows):
+                row = batch.slice(index, 1)
+                try:
+                    made = tuple(operator.process(row))
+                except Exception as error:
+                    if operator.set_aside is None or not operator.set_aside(row, error):
+                        raise
+                    continue
+                yield from made
 
     def take(self) -> list[pa.RecordBatch]:
         """The rows that wait for the lowest watermark, in the order in which they came; they wait no more."""
