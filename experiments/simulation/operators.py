@@ -19,6 +19,7 @@ from weir.rows.records import (
     WATERMARK_MAX_MS,
     WATERMARK_MIN_MS,
     int64_column,
+    watermarks_of,
     with_system_columns,
 )
 from weir.specs import SinkSpec, SourceSpec
@@ -136,7 +137,7 @@ class Check(Operator):
     def process(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
         """Look at the rows."""
         times_ms = int64_column(batch, EVENT_TIME_COLUMN)
-        column = row_watermarks.column_of(batch)
+        column = watermarks_of(batch)
         if column is not None and (late := column > times_ms).any():
             raise self._violation(f"rows of {times_ms[late].tolist()} are late as of {column[late].tolist()}")
         earliest_ms = int(times_ms.min())

@@ -35,7 +35,7 @@ from weir.operators.step_flow import ChainPauses, WaitingRows, holds_back
 from weir.operators.time_order import time_order_of
 from weir.rows import fired_rows, row_watermarks
 from weir.rows.block import Block, LateColumn
-from weir.rows.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS
+from weir.rows.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, watermarks_of
 from weir.rows.row_watermarks import RowWatermarks, TimeCuts
 from weir.rows.side_outputs import SideRows, output_id
 from weir.state.tables.opened import StateTables
@@ -153,7 +153,7 @@ class OperatorChain(ChainLife, Generic[OutputT]):
         flow.given, flow.taken = batch, batch.num_rows
         # Rows that are held back are as of a time that has not come here.
         is_told = self._cuts[start] and not (start == 0 and self.holds_time)
-        if is_told and (column := row_watermarks.column_of(batch)) is not None:
+        if is_told and (column := watermarks_of(batch)) is not None:
             for first in range(0, batch.num_rows, _ROWS_IN_TIME):
                 stop = first + _ROWS_IN_TIME
                 part = batch.slice(first, _ROWS_IN_TIME)

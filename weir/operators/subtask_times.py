@@ -26,7 +26,14 @@ from weir.protocol.watermarks.time_reached import (
 )
 from weir.protocol.watermarks.watermark_drift import WatermarkDrift
 from weir.rows import row_watermarks
-from weir.rows.records import KEY_HASH_COLUMN, WATERMARK_MAX_MS, WATERMARK_MIN_MS, Idle, Watermark
+from weir.rows.records import (
+    KEY_HASH_COLUMN,
+    WATERMARK_MAX_MS,
+    WATERMARK_MIN_MS,
+    Idle,
+    Watermark,
+    watermarks_of,
+)
 from weir.types import ChannelId
 
 OutputT = TypeVar("OutputT", bound=SubtaskOutput)
@@ -278,7 +285,7 @@ class TaskTimes(Generic[OutputT]):
             known_ms = WATERMARK_MIN_MS if is_restored else inputs.known_ms(channel)
             batch, channel_ms = row_watermarks.of_channel(batch, known_ms, sorts_times=self.order.sorts_times)
             self._ordered_edge = channel.edge_index
-        elif row_watermarks.column_of(batch) is None:
+        elif watermarks_of(batch) is None:
             return batch, False
         else:
             batch, channel_ms = self.in_time(channel, batch)
@@ -292,7 +299,7 @@ class TaskTimes(Generic[OutputT]):
         Returns:
             The rows, and the watermark of the channel after them.
         """
-        if row_watermarks.column_of(batch) is None:
+        if watermarks_of(batch) is None:
             return batch, WATERMARK_MIN_MS
         inputs, known_ms = self.inputs, self.inputs.combined_ms
         if self.order is not None and self._may_wait(batch):

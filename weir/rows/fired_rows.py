@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from weir.rows.records import EVENT_TIME_COLUMN, int64_column
-from weir.rows.row_watermarks import column_of, standing_still, with_column
+from weir.rows.records import EVENT_TIME_COLUMN, int64_column, watermarks_of
+from weir.rows.row_watermarks import standing_still, with_column
 from weir.rows.side_outputs import SideRows
 
 #: Of rows that leave because of one watermark.
@@ -25,7 +25,7 @@ def fired(made: pa.RecordBatch, until_ms: int) -> pa.RecordBatch:
         made: the rows.
         until_ms: the watermark is not above this when they leave.
     """
-    if not made.num_rows or column_of(made) is not None:
+    if not made.num_rows or watermarks_of(made) is not None:
         return made
     return with_column(made, np.minimum(int64_column(made, EVENT_TIME_COLUMN), until_ms))
 
@@ -64,7 +64,7 @@ def rung(made: pa.RecordBatch | SideRows, before_ms: int, *, late: bool) -> pa.R
         return SideRows(made.output, rows)
     if not made.num_rows:
         return made
-    own_ms = column_of(made)
+    own_ms = watermarks_of(made)
     if own_ms is not None:
         return with_column(made, np.maximum(own_ms, before_ms)) if late else made
     times_ms = int64_column(made, EVENT_TIME_COLUMN)
@@ -90,8 +90,8 @@ def fired_in_order(outputs: Iterable[Any], until_ms: int) -> Iterator[Any]:
             waiting, turns_ms, size_bytes = [], [], 0
             yield made
             continue
-        knows_order = column_of(made) is not None
-        column = column_of(made := fired(made, until_ms))
+        knows_order = watermarks_of(made) is not None
+        column = watermarks_of(made := fired(made, until_ms))
         if column is None:
             # It has no rows.
             continue
@@ -129,7 +129,9 @@ def woven(
             yield from (standing_still(batch, given_ms) for batch in waiting)
             waiting, size_bytes = [], 0
     waiting += [fired(made, until_ms) for made in fire() if made.num_rows]
-    yield from _ordered(waiting, [column for batch in waiting if (column := column_of(batch)) is not None])
+    yield from _ordered(
+        waiting, [column for batch in waiting if (column := watermarks_of(batch)) is not None]
+    )
 
 
 def told_in_order(outputs: Iterable[Any]) -> Iterator[Any]:
@@ -140,7 +142,7 @@ def told_in_order(outputs: Iterable[Any]) -> Iterator[Any]:
     """
     waiting, turns_ms, size_bytes = list[pa.RecordBatch](), list[np.ndarray](), 0
     for made in outputs:
-        is_plain = isinstance(made, pa.RecordBatch) and column_of(made) is None
+        is_plain = isinstance(made, pa.RecordBatch) and watermarks_of(made) is None
         if is_plain and not made.num_rows:
             continue
         if is_plain:
@@ -157,7 +159,7 @@ def told_in_order(outputs: Iterable[Any]) -> Iterator[Any]:
 
 def in_order(made: pa.RecordBatch | SideRows) -> pa.RecordBatch | SideRows:
     """Rows with the column, in its order."""
-    if isinstance(made, SideRows) or (column := column_of(made)) is None:
+    if isinstance(made, SideRows) or (column := watermarks_of(made)) is None:
         return made
     return made if not (column[1:] < column[:-1]).any() else _ordered([made], [column])[0]
 

@@ -137,6 +137,12 @@ def int64_column(batch: pa.RecordBatch, name: str) -> np.ndarray:
     return column
 
 
+def watermarks_of(batch: pa.RecordBatch) -> np.ndarray | None:
+    """Return the watermark as of each row, int64, shape (rows,); None: the batch does not say."""
+    index = batch.schema.get_field_index(WATERMARK_COLUMN)
+    return None if index < 0 else batch.column(index).to_numpy(zero_copy_only=True)
+
+
 _PLAIN_TYPES = {
     np.dtype(np.int64): pa.int64(),
     np.dtype(np.uint64): pa.uint64(),

@@ -26,6 +26,7 @@ from weir.rows.records import (
     WATERMARK_MIN_MS,
     int64_column,
     plain_array,
+    watermarks_of,
 )
 from weir.rows.side_outputs import SideRows
 
@@ -60,12 +61,6 @@ class TimeCuts(IntFlag):
     DUE = 2
     #: Each late row of which a row of the same key comes before: each has an effect of its own.
     EACH_LATE = 4
-
-
-def column_of(batch: pa.RecordBatch) -> np.ndarray | None:
-    """The column, int64, shape (rows,); None: the batch has none."""
-    index = batch.schema.get_field_index(WATERMARK_COLUMN)
-    return None if index < 0 else batch.column(index).to_numpy(zero_copy_only=True)
 
 
 def with_column(batch: pa.RecordBatch, watermarks_ms: np.ndarray) -> pa.RecordBatch:
@@ -133,7 +128,7 @@ def _are_ahead(column: np.ndarray) -> np.ndarray:
 
 def has_rows_ahead(batch: pa.RecordBatch) -> bool:
     """Whether other splits or inputs are behind that of a row."""
-    column = column_of(batch)
+    column = watermarks_of(batch)
     return column is not None and bool(_are_ahead(column).any())
 
 
@@ -148,7 +143,7 @@ def late_ms(batch: pa.RecordBatch, times_ms: np.ndarray | None = None) -> np.nda
 
     int64, shape (rows,). ``times_ms``: event times, if they are at hand.
     """
-    column = column_of(batch)
+    column = watermarks_of(batch)
     if column is None:
         return None
     times_ms = int64_column(batch, EVENT_TIME_COLUMN) if times_ms is None else times_ms
@@ -190,7 +185,7 @@ def combined(
     Returns:
         The rows, and the watermark of the channel after them.
     """
-    column = column_of(batch)
+    column = watermarks_of(batch)
     assert column is not None
     late, own_ms = as_of(batch, column)
     last_ms = int(own_ms[-1])
@@ -215,7 +210,7 @@ def of_channel(
     Returns:
         The rows, and the watermark of the channel after them.
     """
-    column = column_of(batch)
+    column = watermarks_of(batch)
     if column is None or not batch.num_rows:
         own_ms, channel_ms = np.full(batch.num_rows, known_ms), known_ms
     else:
@@ -235,7 +230,7 @@ def released(batch: pa.RecordBatch, known_ms: int, *, sorts_times: bool = False)
     as_of_ms = batch.column(index).to_numpy(zero_copy_only=True)
     here_ms = np.maximum(as_of_ms - 1 if sorts_times else as_of_ms, known_ms)
     batch = batch.remove_column(index)
-    column = column_of(batch)
+    column = watermarks_of(batch)
     if column is None:
         return batch
     late = column > int64_column(batch, EVENT_TIME_COLUMN)
@@ -256,7 +251,7 @@ def alike(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
 
 def alike_borders(batch: pa.RecordBatch) -> list[int]:
     """Where the parts of :func:`alike` begin, but the first one; ascending."""
-    column = column_of(batch)
+    column = watermarks_of(batch)
     if column is None:
         return []
     times_ms = int64_column(batch, EVENT_TIME_COLUMN)
@@ -281,7 +276,7 @@ def standing_still(batch: pa.RecordBatch, at_ms: int, *, tells_ahead: bool = Fal
 
     ``tells_ahead``: as of :func:`combined`.
     """
-    if column_of(batch) is None:
+    if watermarks_of(batch) is None:
         return batch
     return combined(batch, WATERMARK_MAX_MS, WATERMARK_MIN_MS, at_ms, tells_ahead=tells_ahead)[0]
 
@@ -293,8 +288,8 @@ def carried(given: pa.RecordBatch, made: pa.RecordBatch) -> pa.RecordBatch:
 
     A row with another time is as of the first row, and not late: what was made of rows before the last one may follow.
     """
-    column = column_of(given)
-    if column is None or column_of(made) is not None or not made.num_rows:
+    column = watermarks_of(given)
+    if column is None or watermarks_of(made) is not None or not made.num_rows:
         return made
     before, after = int64_column(given, EVENT_TIME_COLUMN), int64_column(made, EVENT_TIME_COLUMN)
     if len(before) == len(after) and np.array_equal(before, after):
@@ -312,7 +307,7 @@ def made_of(given: pa.RecordBatch, rows: np.ndarray, made: pa.RecordBatch) -> pa
 
     It is late where the row was, unless it has a time that is not.
     """
-    column = column_of(given)
+    column = watermarks_of(given)
     if column is None:
         return made
     times_ms = int64_column(made, EVENT_TIME_COLUMN)
@@ -332,7 +327,7 @@ def told_again(made: pa.RecordBatch, told_ms: int) -> pa.RecordBatch:
         made: what a step made of rows, as of :func:`carried`.
         told_ms: the watermark that the step was told of. Nothing is due below it but what it tells again.
     """
-    column = column_of(made)
+    column = watermarks_of(made)
     if column is None:
         return made
     times_ms = int64_column(made, EVENT_TIME_COLUMN)

@@ -21,7 +21,7 @@ from weir.keys.hashing import key_groups
 from weir.plan.graph import Exchange
 from weir.protocol.routing import initial_table, rescaled
 from weir.rows import row_watermarks
-from weir.rows.records import KEY_HASH_COLUMN, EndOfStream, Idle, RouteMarker, Watermark
+from weir.rows.records import KEY_HASH_COLUMN, EndOfStream, Idle, RouteMarker, Watermark, watermarks_of
 
 KEYS = [f"key-{number}" for number in range(12)]
 
@@ -49,7 +49,7 @@ class Consumer:
         if isinstance(element, pa.RecordBatch):
             groups = key_groups(element.column(KEY_HASH_COLUMN).to_numpy(), 128)
             assert set(self.tables[self.version][groups]) == {self.index}, "the owner as of the last marker"
-            column = row_watermarks.column_of(element)
+            column = watermarks_of(element)
             for number, at_ms in zip(element.column("n").to_pylist(), column, strict=True):
                 assert at_ms >= self.watermark_ms, f"row {number} is after what it was before"
                 self.watermark_ms = at_ms

@@ -10,7 +10,7 @@ from weir.keys.hashing import key_groups
 from weir.protocol.rescale.rescale_owner import HandoverReceived, MarkerReceived, OwnerMachine, Prepare
 from weir.protocol.routing import GroupMove, RoutingTable
 from weir.rows import row_watermarks
-from weir.rows.records import KEY_HASH_COLUMN, InputRows
+from weir.rows.records import KEY_HASH_COLUMN, InputRows, watermarks_of
 
 GROUPS = 4
 #: Subtask 0 owns all groups; subtask 1 is new and gets groups 2 and 3.
@@ -106,5 +106,5 @@ def test_the_watermark_of_rows_stands_still_when_some_of_them_wait(new_owner, ta
     assert new_owner.admit(InputRows(0, row_watermarks.with_column(timed, np.array(times))), 990) is None
     for group in (3, 2):
         new_owner.handle(HandoverReceived(2, {group: 2}, "there"))
-    assert {n for item in taken for n in row_watermarks.column_of(item.batch).tolist()} == {990}
+    assert {n for item in taken for n in watermarks_of(item.batch).tolist()} == {990}
     assert sorted(n for item in taken for n in item.batch.column("_event_time_ms").to_pylist()) == times

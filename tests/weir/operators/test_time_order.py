@@ -15,6 +15,7 @@ from weir.operators import time_order
 from weir.operators.time_order import TimeOrder
 from weir.operators.time_order_blocks import read_mark
 from weir.rows import row_watermarks
+from weir.rows.records import watermarks_of
 from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.opened import StateTables
 
@@ -140,7 +141,7 @@ def test_rows_say_the_watermark_of_their_split_where_others_are_behind():
     sent, _ = row_watermarks.combined(batch, 11, 5, tells_ahead=True)
     assert row_watermarks.of_channel(sent, 5)[0]["_as_of_ms"].to_pylist() == [8, 18, 18, 28]
     left = row_watermarks.released(found, 0)
-    late, as_of_ms = row_watermarks.as_of(left, row_watermarks.column_of(left))
+    late, as_of_ms = row_watermarks.as_of(left, watermarks_of(left))
     assert (late.tolist(), as_of_ms.tolist()) == ([False, False, True, False], [8, 18, 18, 28])
 
 

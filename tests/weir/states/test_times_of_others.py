@@ -19,7 +19,7 @@ from weir.keys import hashing as weir_keys
 from weir.operators.keyed.deduplicate import DeduplicateOperator, deduplicated_state
 from weir.operators.keyed.process_operator import KeyedProcessOperator
 from weir.rows import row_watermarks
-from weir.rows.records import WATERMARK_MAX_MS
+from weir.rows.records import WATERMARK_MAX_MS, watermarks_of
 from weir.rows.row_watermarks import RowWatermarks
 from weir.specs import DeduplicateSpec, KeyedProcessSpec
 from weir.state.stores.memory import MemoryBackend
@@ -116,7 +116,7 @@ def told(outputs, said):
 
 def take(subtask, batch, said):
     """Rows in turn, cut as a chain cuts batches: the operator is told the watermark before."""
-    _, as_of_ms = row_watermarks.as_of(batch, row_watermarks.column_of(batch))
+    _, as_of_ms = row_watermarks.as_of(batch, watermarks_of(batch))
     size = 1 if isinstance(subtask.operator, DeduplicateOperator) else len(batch)
     for row in range(0, len(batch), size):
         told(subtask.operator.on_watermark(int(as_of_ms[row])), said)
@@ -128,7 +128,7 @@ def run(kind, batch, rng=None):
     step, backend, said = KINDS[kind], MemoryBackend(), defaultdict(list)
     hashes = weir_keys.hash_keys(weir_keys.key_bytes(batch, ("k",)))
     groups = weir_keys.key_groups(hashes, GROUPS)
-    column = row_watermarks.column_of(batch)
+    column = watermarks_of(batch)
     _, as_of_ms = row_watermarks.as_of(batch, column)
     left = {group: np.flatnonzero(groups == group).tolist() for group in range(GROUPS)}
     count, restored, subtasks = 1, {}, []

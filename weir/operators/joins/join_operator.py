@@ -34,6 +34,7 @@ from weir.rows.records import (
     WATERMARK_MIN_MS,
     as_authors_see,
     int64_column,
+    watermarks_of,
 )
 from weir.rows.row_watermarks import RowWatermarks, TimeCuts
 from weir.rows.side_outputs import SideRows
@@ -150,7 +151,7 @@ class JoinOperator(InTimeOperator):
                 batch = batch.filter(pa.array(in_time))
         made = self._in_time_joined(input_index, batch)
         tells_later = self._told and self._kept.timers is not None
-        column = row_watermarks.column_of(given) if tells_later else None
+        column = watermarks_of(given) if tells_later else None
         if column is None:
             yield from made
         elif self._context.row_watermarks >= RowWatermarks.ALL:
@@ -164,7 +165,7 @@ class JoinOperator(InTimeOperator):
 
     def _told_before(self, batch: pa.RecordBatch, made: pa.RecordBatch) -> pa.RecordBatch:
         """What is in time and as of the watermark that was told, with the column if the batch has it."""
-        if row_watermarks.column_of(batch) is None:
+        if watermarks_of(batch) is None:
             return made
         times_ms = int64_column(made, EVENT_TIME_COLUMN)
         return row_watermarks.with_column(made, np.minimum(times_ms, self._watermark_ms))

@@ -15,7 +15,7 @@ from weir.errors import InputError
 from weir.keys import hashing as weir_keys
 from weir.operators.joins.remembered_rows import FoundRows, KeyRows, RememberedRows, spread_parts
 from weir.rows import row_watermarks
-from weir.rows.records import as_authors_see, system_schema, user_columns
+from weir.rows.records import as_authors_see, system_schema, user_columns, watermarks_of
 from weir.specs.lookup_joins import LookupJoinSpec
 from weir.state.handles.block import Keys
 
@@ -76,7 +76,7 @@ class LookupJoinOperator(Operator):
         Raises:
             WeirError: the table cannot be read.
         """
-        watermarks_ms = row_watermarks.column_of(batch)
+        watermarks_ms = watermarks_of(batch)
         batch = as_authors_see(batch)
         rows, firsts, counts = self._found(batch)
         leaving = np.maximum(counts, 1) if self._spec.how == "left" else counts

@@ -16,7 +16,7 @@ from weir.errors import UserFunctionError
 from weir.rows import row_watermarks
 from weir.rows.python_rows import rows_batch
 from weir.rows.python_values import row_dicts
-from weir.rows.records import as_authors_see, system_schema, user_columns
+from weir.rows.records import as_authors_see, system_schema, user_columns, watermarks_of
 from weir.specs.lookups import LookupSpec
 
 _Key = tuple[Any, ...]
@@ -49,7 +49,7 @@ class LookupOperator(Operator):
         Raises:
             UserFunctionError: the function raised, took too long, or returned another row than declared.
         """
-        watermarks_ms = row_watermarks.column_of(batch)
+        watermarks_ms = watermarks_of(batch)
         batch = as_authors_see(batch)
         on = batch.select(self._spec.on)
         values: list[_Key] = [tuple(row.values()) for row in row_dicts(on)]

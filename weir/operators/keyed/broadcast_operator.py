@@ -24,7 +24,7 @@ from weir.operators.keyed.rule_rows import RuleRows
 from weir.operators.keyed.state_codec import kept_snapshots
 from weir.operators.pauses import Pause
 from weir.rows import row_watermarks
-from weir.rows.records import WATERMARK_MAX_MS, as_authors_see
+from weir.rows.records import WATERMARK_MAX_MS, as_authors_see, watermarks_of
 from weir.rows.side_outputs import SideRows
 from weir.specs.broadcast import BroadcastProcessSpec
 from weir.state.tables.broadcast import BroadcastTable
@@ -154,7 +154,7 @@ class BroadcastOperator(HoldingOperator):
 
     def _take_rules(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | SideRows | Pause]:
         """Let each rule change the dict and states as of the watermark of both inputs, and fire timers between them."""
-        column = row_watermarks.column_of(batch) if self._minds_rows else None
+        column = watermarks_of(batch) if self._minds_rows else None
         # While rows wait time stands still.
         if column is None or self._is_holding or self._held:
             yield from self._change(batch, None)

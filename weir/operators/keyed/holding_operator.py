@@ -15,7 +15,7 @@ from weir.operators.keyed.held_rows import HeldRows
 from weir.operators.keyed.process_operator import KeyedProcessOperator
 from weir.operators.pauses import Pause
 from weir.rows import fired_rows, row_watermarks
-from weir.rows.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS
+from weir.rows.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, watermarks_of
 from weir.rows.side_outputs import SideRows
 from weir.specs import KeyedProcessSpec
 from weir.specs.broadcast import HELD_STATE
@@ -62,7 +62,7 @@ class HoldingOperator(KeyedProcessOperator, HoldsRows):
         """Rows have to wait."""
         assert self._held is not None
         was_full = self.is_full
-        column = row_watermarks.column_of(batch) if self._minds_rows else None
+        column = watermarks_of(batch) if self._minds_rows else None
         as_of_ms = None
         if column is not None:
             _, as_of_ms = row_watermarks.as_of(batch, column, self._held_ms)

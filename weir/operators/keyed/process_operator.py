@@ -35,7 +35,13 @@ from weir.operators.keyed.state_codec import (
 from weir.operators.pauses import Pause
 from weir.operators.user_operator import OutputChecker
 from weir.rows import fired_rows, row_watermarks
-from weir.rows.records import KEY_HASH_COLUMN, WATERMARK_MAX_MS, WATERMARK_MIN_MS, as_authors_see
+from weir.rows.records import (
+    KEY_HASH_COLUMN,
+    WATERMARK_MAX_MS,
+    WATERMARK_MIN_MS,
+    as_authors_see,
+    watermarks_of,
+)
 from weir.rows.row_watermarks import RowWatermarks, TimeCuts
 from weir.rows.side_outputs import SideRows
 from weir.specs import KeyedProcessSpec
@@ -177,7 +183,7 @@ class KeyedProcessOperator(UserStep, InTimeOperator, TimedOperator):
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | SideRows | Pause]:
         """What the user's operator makes of a batch."""
-        column = row_watermarks.column_of(batch) if self._minds_rows else None
+        column = watermarks_of(batch) if self._minds_rows else None
         if column is None:
             yield from self._run(batch, None)
             return

@@ -25,6 +25,7 @@ from weir.rows.records import (
     WATERMARK_MIN_MS,
     int64_column,
     user_columns,
+    watermarks_of,
 )
 from weir.specs import FlatMapSpec
 from weir.specs.async_map import MapAsyncSpec
@@ -321,7 +322,7 @@ class AsyncMapOperator(RowFunctionOperator, TimedOperator, WaitingOperator):
 def _requests(batch: pa.RecordBatch, rows: Iterable[tuple[int, dict[str, Any]]]) -> list[Request]:
     event_ms = int64_column(batch, EVENT_TIME_COLUMN).tolist()
     ingest_us = int64_column(batch, INGEST_TIME_COLUMN).tolist()
-    column = row_watermarks.column_of(batch)
+    column = watermarks_of(batch)
     watermarks_ms = [None] * batch.num_rows if column is None else column.tolist()
     return [
         Request(row, batch, index, event_ms[index], ingest_us[index], watermarks_ms[index])

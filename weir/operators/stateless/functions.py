@@ -33,6 +33,7 @@ from weir.rows.records import (
     rough_bytes,
     system_schema,
     user_columns,
+    watermarks_of,
 )
 from weir.rows.schemas import schema_difference, small_type
 from weir.rows.utf8 import wrong_texts
@@ -336,7 +337,7 @@ class RowFunctionOperator(FunctionOperator):
         self, batch: pa.RecordBatch, rows: Sequence[dict[str, Any]], origins: Sequence[int]
     ) -> pa.RecordBatch:
         times = [batch.column(name) for name in _TIME_COLUMNS]
-        watermarks_ms = row_watermarks.column_of(batch)
+        watermarks_ms = watermarks_of(batch)
         if isinstance(origins, range):
             chosen: Any = slice(origins.start, origins.stop)
             times = [column.slice(origins.start, len(origins)) for column in times]

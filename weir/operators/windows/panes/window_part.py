@@ -16,7 +16,6 @@ from weir.operators.windows.panes.folds import Folds
 from weir.operators.windows.panes.pane_times import panes_of
 from weir.operators.windows.panes.told import ToldCells
 from weir.operators.windows.sessions.session_aggregates import session_folds
-from weir.rows import row_watermarks
 from weir.rows.records import (
     EVENT_TIME_COLUMN,
     SYSTEM_COLUMNS,
@@ -24,6 +23,7 @@ from weir.rows.records import (
     int64_column,
     plain_array,
     system_schema,
+    watermarks_of,
 )
 from weir.specs.window_parts import ALL_ROWS_KEY, WindowPartSpec
 from weir.specs.window_updates import WindowUpdates
@@ -62,7 +62,7 @@ class WindowPartOperator(Operator):
         if not batch.num_rows:
             return ()
         # Rows of one pane are not late together.
-        tells_late = row_watermarks.column_of(batch) is not None
+        tells_late = watermarks_of(batch) is not None
         batch = as_authors_see(batch)
         if not self._spec.key_columns:
             keys = pa.array(np.zeros(batch.num_rows, dtype=np.int8))

@@ -15,9 +15,8 @@ from weir.keys import hashing as weir_keys
 from weir.operators.keyed.row_ranks import row_ranks
 from weir.operators.windows.panes.pane_times import panes_of
 from weir.operators.windows.rows.best_kernels import unbeaten
-from weir.rows import row_watermarks
 from weir.rows.frames import frame_of
-from weir.rows.records import EVENT_TIME_COLUMN, int64_column, plain_array
+from weir.rows.records import EVENT_TIME_COLUMN, int64_column, plain_array, watermarks_of
 from weir.specs.row_order import OrderColumn
 from weir.specs.window_parts import WindowRowsPartSpec
 
@@ -53,7 +52,7 @@ class WindowRowsPartOperator(Operator):
         if self._passed > 0:
             self._passed -= 1
             return (batch,)
-        column = row_watermarks.column_of(batch)
+        column = watermarks_of(batch)
         late = None if column is None else column > int64_column(batch, EVENT_TIME_COLUMN)
         if late is None or not late.any():
             rows = self._unbeaten(batch)
