@@ -20,7 +20,7 @@ from weir import threads
 from weir.clock import Clock
 from weir.config import TaskManagerConfig
 from weir.errors import ConnectionLostError, HandshakeError, WeirError
-from weir.rows.block import TextRoom
+from weir.rows.late_column import TextRoom
 from weir.rows.records import Element, batch_bytes
 from weir.rpc.wire import JobIdentity
 from weir.state.placement.remote import RemoteStateClient

@@ -22,7 +22,7 @@ import pyarrow as pa
 from task_manager.exchange.inbox import Delivery, Inbox, no_release
 from weir.clock import Clock
 from weir.errors import WeirError
-from weir.rows.block import TextRoom
+from weir.rows.late_column import TextRoom
 from weir.rows.records import Element, batch_bytes
 from weir.types import ChannelId
 

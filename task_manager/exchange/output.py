@@ -13,8 +13,7 @@ from task_manager.exchange.writer import ChannelWriter
 from task_manager.progress import ChannelQueue
 from weir.clock import Clock
 from weir.plan.graph import Edge
-from weir.rows.block import Block
-from weir.rows.records import ControlElement, EndOfStream, Idle, Watermark
+from weir.rows.records import Block, ControlElement, EndOfStream, Idle, Watermark
 
 #: Waiting for credit, look again this often; releases end the wait at once.
 _WAIT_S = 0.5

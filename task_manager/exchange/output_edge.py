@@ -21,8 +21,8 @@ from weir.keys.division import (
     with_key_hash,
 )
 from weir.plan.graph import Edge, Exchange
-from weir.rows.block import Block, TextRoom
-from weir.rows.records import ControlElement, EndOfStream, Idle, RouteMarker, Watermark
+from weir.rows.late_column import TextRoom
+from weir.rows.records import Block, ControlElement, EndOfStream, Idle, RouteMarker, Watermark
 from weir.types import SubtaskId
 
 #: After rows have waited for a consumer, rows of hot keys are added up in so many batches. It relieves a consumer that

@@ -24,7 +24,7 @@ from task_manager.exchange.shared_memory import SentMemory, make_memory
 from task_manager.exchange.sockets import FrameReader, dial, hang_up, is_local, send_all, send_some
 from weir.clock import Clock
 from weir.errors import ConnectionLostError, HandshakeError, WeirError
-from weir.rows.block import TextRoom
+from weir.rows.late_column import TextRoom
 from weir.rows.records import Element, EndOfStream, batch_bytes
 from weir.rpc import data_pb2, data_pb2_grpc
 from weir.rpc.wire import PROTOCOL_VERSION, JobIdentity, parse_address

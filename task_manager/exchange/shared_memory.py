@@ -101,7 +101,7 @@ class _Reserved:
 
 
 class SharedRoom:
-    """Room for the texts of a message that will lie around them; see ``weir.rows.block.TextRoom``.
+    """Room for the texts of a message that will lie around them; see ``weir.rows.late_column.TextRoom``.
 
     It is free again when nothing refers to the texts any more, unless the message was sent.
     """

@@ -15,8 +15,7 @@ from weir.operators.step_errors import as_kept, name_step, naming_step
 from weir.operators.step_flow import StepFlow
 from weir.operators.subtask_times import ReaderTimes
 from weir.protocol.watermarks.time_reached import WatermarkTimes
-from weir.rows.block import Block
-from weir.rows.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, Watermark
+from weir.rows.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, Block, Watermark
 
 
 class SourceSubtask(Subtask):

@@ -12,11 +12,10 @@ import pyarrow as pa
 
 from weir.clock import Clock, SystemClock
 from weir.errors import InputError
-from weir.rows.records import WATERMARK_MIN_MS
+from weir.rows.records import WATERMARK_MIN_MS, Block, Due
 from weir.rows.row_watermarks import RowWatermarks, TimeCuts
 
 if TYPE_CHECKING:
-    from weir.rows.block import Block, Due
     from weir.state.tables.opened import OperatorTables
 
 

@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from weir.keys.hashing import hash_keys, key_bytes, partition_hashes
-from weir.rows.block import Block, LateColumn, TextRoom
-from weir.rows.records import KEY_HASH_COLUMN, SYSTEM_COLUMNS, plain_array, taken
+from weir.rows.late_column import LateColumn, TextRoom
+from weir.rows.records import KEY_HASH_COLUMN, SYSTEM_COLUMNS, Block, plain_array, taken
 
 _KEY_HASH_FIELD = pa.field(KEY_HASH_COLUMN, pa.uint64(), nullable=False)
 #: Of rows of which one in so many counts, and more, all keys are hashed: that costs less than to gather keys first.

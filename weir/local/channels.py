@@ -12,8 +12,7 @@ import pyarrow as pa
 
 from weir.keys.division import HotRowCombiner, narrowed, split_by_owner, with_key_hash
 from weir.plan.graph import Edge, Exchange
-from weir.rows.block import Block
-from weir.rows.records import ControlElement, Element
+from weir.rows.records import Block, ControlElement, Element
 from weir.types import ChannelId
 
 #: Elements that wait in one channel of a seeded run before their producer has to wait.

@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from weir.author.operator import AheadFilter, Operator
-from weir.rows.block import Block, LateColumn
+from weir.rows.late_column import LateColumn
+from weir.rows.records import Block
 
 
 def looked_ahead(

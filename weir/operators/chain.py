@@ -34,8 +34,8 @@ from weir.operators.step_errors import name_step
 from weir.operators.step_flow import ChainPauses, WaitingRows, holds_back
 from weir.operators.time_order import time_order_of
 from weir.rows import fired_rows, row_watermarks
-from weir.rows.block import Block, LateColumn
-from weir.rows.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, watermarks_of
+from weir.rows.late_column import LateColumn
+from weir.rows.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, Block, watermarks_of
 from weir.rows.row_watermarks import RowWatermarks, TimeCuts
 from weir.rows.side_outputs import SideRows, output_id
 from weir.state.tables.opened import StateTables

@@ -8,8 +8,7 @@ from typing import Protocol, runtime_checkable
 import pyarrow as pa
 
 from weir.author.operator import Operator, OperatorContext, SetAside
-from weir.rows.block import Block
-from weir.rows.records import ControlElement, Idle, Watermark
+from weir.rows.records import Block, ControlElement, Idle, Watermark
 
 
 class ChainOutput(Protocol):

@@ -1,4 +1,4 @@
-"""What flows through channels: Arrow record batches with system columns, and control elements.
+"""What flows: Arrow record batches with system columns, control elements, and blocks of rows before they are sent.
 
 A batch is a plain ``pyarrow.RecordBatch``. Its system columns come last and, but for the last one, are never null:
 
@@ -16,11 +16,16 @@ Functions, operators and sinks of job authors see the time columns, but never th
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from weir.rows.late_column import LateColumn
 
 EVENT_TIME_COLUMN = "_event_time_ms"
 INGEST_TIME_COLUMN = "_ingest_time_us"
@@ -192,3 +197,102 @@ def rough_bytes(batch: pa.RecordBatch) -> tuple[int, bool]:
 def batch_bytes(batch: pa.RecordBatch) -> int:
     """Bytes that the rows of this batch occupy (a slice counts only its own rows)."""
     return int(batch.get_total_buffer_size() if batch.num_rows == 0 else batch.nbytes)
+
+
+class Block:
+    """Rows of which not all is made yet, from a source or a filter to the exchange; used by one subtask's thread.
+
+    A *block* has columns, one of which may come late, and a *selection*: the rows that count. Its rows leave all at
+    once, or in *windows*, as they become due. A paced source decodes thousands of rows at a time and gives a few of
+    them out every few ms. What a few rows cost at a filter and at an exchange is nothing but calls, so the filters that
+    need not see rows at their time, and the exchange, do their work once for the whole block.
+
+    Args:
+        columns: all rows, without the column that comes late.
+        selection: numbers of the rows that count; int64, ascending, shape (rows that count,). None: all.
+        late: a column that the rows lack. All rows of such a block leave at once.
+        kept: for each filter that the rows have passed, in order, the numbers of the rows that pass it, as
+            ``selection``, which is the last one.
+    """
+
+    __slots__ = ("_kept", "_numbers", "_selected", "columns", "late", "selection")
+
+    def __init__(
+        self,
+        columns: pa.RecordBatch,
+        selection: np.ndarray | None = None,
+        late: LateColumn | None = None,
+        kept: Sequence[np.ndarray] = (),
+    ) -> None:
+        self.columns, self.selection, self.late = columns, selection, late
+        self._kept = kept
+        # Few rows are found sooner in lists; of rows that leave all at once none is looked for.
+        self._numbers: list[list[int]] = [] if late is not None else [numbers.tolist() for numbers in kept]
+        is_plain = selection is None and late is None
+        self._selected: pa.RecordBatch | None = columns if is_plain else None
+
+    @property
+    def filters(self) -> int:
+        """How many filters the rows have passed."""
+        return len(self._kept)
+
+    def passed(self, start: int, stop: int) -> tuple[list[int], int]:
+        """Count the rows of a window at the filters.
+
+        Args:
+            start: number of the first row that is due.
+            stop: number of the first one after it that is not.
+
+        Returns:
+            How many rows enter each filter, and how many pass all of them.
+        """
+        entered, rows = [], stop - start
+        if rows == self.columns.num_rows:
+            counts = [rows, *map(len, self._kept)]
+            return counts[:-1], counts[-1]
+        for numbers in self._numbers:
+            entered.append(rows)
+            first = bisect_left(numbers, start)
+            rows = bisect_left(numbers, stop, first) - first
+        return entered, rows
+
+    def joined(self) -> Block:
+        """The block with the column that comes late; without the rows that its values made bad.
+
+        Raises:
+            InputError: it cannot be read, or a row is bad that must not be.
+        """
+        if self.late is None:
+            return self
+        whole, kept, selection = self.late.joined(self.columns), self.late.kept, self.selection
+        if kept is not None and selection is not None:
+            selection = (np.cumsum(kept) - 1)[selection[kept[selection]]]
+        return Block(whole, selection)
+
+    def rows(self) -> pa.RecordBatch:
+        """The rows that count, with all columns; made once. Raises what :meth:`joined` raises."""
+        if self._selected is None:
+            whole = self.joined()
+            self._selected = whole.columns
+            if whole.selection is not None:
+                self._selected = taken(whole.columns, whole.selection)
+        return self._selected
+
+    def window(self, start: int, stop: int) -> pa.RecordBatch:
+        """Return those of :meth:`rows` from number ``start`` on and before ``stop``."""
+        if stop - start == self.columns.num_rows:
+            return self.rows()
+        if self.selection is not None:
+            numbers = self._numbers[-1]
+            start = bisect_left(numbers, start)
+            stop = bisect_left(numbers, stop, start)
+        return self.rows().slice(start, stop - start)
+
+
+class Due(NamedTuple):
+    """The window of a block that one poll returns."""
+
+    block: Block
+    #: Numbers of rows.
+    start: int
+    stop: int

@@ -17,7 +17,7 @@ from weir.operators.keyed.hot_rows import HotRows
 from weir.operators.keyed.running_aggregates import KeyedAggregateOperator
 from weir.plan.graph import Exchange
 from weir.protocol.routing import initial_table
-from weir.rows.block import Block
+from weir.rows.records import Block
 from weir.specs import Aggregate, KeyedAggregateSpec
 from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.opened import one_state

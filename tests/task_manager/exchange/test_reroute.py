@@ -13,11 +13,11 @@ from weir.clock import SystemClock
 from weir.keys.hashing import hash_keys, key_bytes, key_groups
 from weir.plan.graph import Exchange
 from weir.protocol.routing import initial_table, rescaled
-from weir.rows.block import Block
 from weir.rows.records import (
     KEY_HASH_COLUMN,
     WATERMARK_MAX_MS,
     Barrier,
+    Block,
     EndOfStream,
     Idle,
     RouteMarker,

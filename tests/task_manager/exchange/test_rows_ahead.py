@@ -17,8 +17,7 @@ from weir.clock import SystemClock
 from weir.errors import ConnectionLostError
 from weir.plan.graph import Exchange
 from weir.protocol.routing import initial_table, rescaled
-from weir.rows.block import Block
-from weir.rows.records import KEY_HASH_COLUMN
+from weir.rows.records import KEY_HASH_COLUMN, Block
 
 
 class LateNumbers:

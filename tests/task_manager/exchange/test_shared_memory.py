@@ -22,7 +22,7 @@ from weir.errors import HandshakeError
 from weir.keys.division import split_by_owner
 from weir.operators.sources.parquet.parquet_late import LateTexts
 from weir.operators.sources.parquet.parquet_pages import LaterPage, Page
-from weir.rows.block import Block
+from weir.rows.records import Block
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="no files that live in memory only")
 

@@ -21,8 +21,7 @@ from weir.author.operator import Poll
 from weir.author.watermarks import DEFAULT_STRATEGY, bounded_out_of_orderness, watermark_alignment
 from weir.clock import SystemClock
 from weir.operators.user_errors import UserErrors
-from weir.rows.block import Block
-from weir.rows.records import WATERMARK_MIN_MS, Idle, Watermark
+from weir.rows.records import WATERMARK_MIN_MS, Block, Idle, Watermark
 from weir.state.tables.sweep import Sweeps
 from weir.types import SubtaskId
 

@@ -26,8 +26,7 @@ from weir.operators.aggregation.fold import Conditions, Fold
 from weir.operators.aggregation.fold_classes import made_folds
 from weir.operators.aggregation.packed_cells import packed, packed_bytes, unpacked
 from weir.plan.restored_rows import FROM_A_SAVEPOINT
-from weir.rows.block import Block
-from weir.rows.records import EVENT_TIME_COLUMN, KEY_PART_COLUMN
+from weir.rows.records import EVENT_TIME_COLUMN, KEY_PART_COLUMN, Block
 from weir.specs import KeyedAggregateSpec
 from weir.specs.aggregate_functions import aggregated_columns, stored_function
 

@@ -12,8 +12,7 @@ from weir.author.operator import OperatorContext
 from weir.errors import InputError
 from weir.operators.dead_letters import DeadLetterFile
 from weir.operators.sources.json.json_lines import JsonLinesReader
-from weir.rows.block import Block
-from weir.rows.records import EVENT_TIME_COLUMN, INGEST_TIME_COLUMN
+from weir.rows.records import EVENT_TIME_COLUMN, INGEST_TIME_COLUMN, Block
 from weir.specs import JsonLinesSpec
 from weir.testing.manual_clock import ManualClock
 

@@ -10,8 +10,7 @@ from weir.author.operator import OperatorContext
 from weir.errors import GraphError
 from weir.operators.sources.paced.pacing import BatchSource
 from weir.operators.sources.paced.schedule import COALESCE_US, CROWD_US_MAX, Schedule
-from weir.rows.block import Block
-from weir.rows.records import EVENT_TIME_COLUMN, INGEST_TIME_COLUMN, int64_column
+from weir.rows.records import EVENT_TIME_COLUMN, INGEST_TIME_COLUMN, Block, int64_column
 from weir.specs import SourceSpec
 from weir.testing.manual_clock import ManualClock
 

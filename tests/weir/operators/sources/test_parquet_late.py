@@ -21,8 +21,7 @@ from weir.operators.sources.parquet.parquet_late import LateRows, LateTexts
 from weir.operators.sources.parquet.parquet_pages import LaterPage, Page, PageReader, UnsupportedPageError
 from weir.operators.sources.parquet.parquet_rows import open_parquet
 from weir.operators.sources.parquet.parquet_source import ParquetReader
-from weir.rows.block import Block
-from weir.rows.records import system_schema, user_columns
+from weir.rows.records import Block, system_schema, user_columns
 from weir.specs import ParquetSpec
 
 NAMES = ["id", "name", "payload"]

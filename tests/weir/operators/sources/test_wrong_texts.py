@@ -14,7 +14,7 @@ from weir.author.operator import OperatorContext
 from weir.errors import InputError, UserFunctionError
 from weir.keys.division import divided
 from weir.operators.sources.parquet.parquet_source import ParquetReader
-from weir.rows.block import Block
+from weir.rows.records import Block
 from weir.rows.utf8 import are_utf8, wrong_texts
 from weir.specs import ParquetSpec
 

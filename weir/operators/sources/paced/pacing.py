@@ -17,11 +17,13 @@ from weir.operators.sources.files.positions import SourceCounts
 from weir.operators.sources.paced.schedule import Schedule, is_trickle
 from weir.operators.sources.paced.source_progress import DecodedRows, SourceProgress, SourceTimes
 from weir.rows import row_watermarks
-from weir.rows.block import Block, Due, LateColumn
+from weir.rows.late_column import LateColumn
 from weir.rows.python_values import row_json
 from weir.rows.records import (
     EVENT_TIME_COLUMN,
     INGEST_TIME_COLUMN,
+    Block,
+    Due,
     plain_array,
     system_schema,
     user_columns,

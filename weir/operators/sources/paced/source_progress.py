@@ -19,12 +19,13 @@ from weir.operators.sources.files.positions import SchedulePlace, SourceCounts
 from weir.operators.sources.paced.schedule import Schedule
 from weir.protocol.watermarks.time_reached import SplitTimes
 from weir.rows import row_watermarks
-from weir.rows.block import Block, LateColumn
+from weir.rows.late_column import LateColumn
 from weir.rows.records import (
     BATCH_BYTES_MAX,
     EVENT_TIME_COLUMN,
     WATERMARK_MAX_MS,
     WATERMARK_MIN_MS,
+    Block,
     batch_bytes,
     int64_column,
 )

@@ -19,7 +19,7 @@ from weir.operators.sources.parquet.parquet_headers import DamagedPageError
 from weir.operators.sources.parquet.parquet_kernels import append_found, append_plain
 from weir.operators.sources.parquet.parquet_packed import divide_packed
 from weir.operators.sources.parquet.parquet_pages import LaterPage, Page, UnsupportedPageError
-from weir.rows.block import MakesRoom
+from weir.rows.late_column import MakesRoom
 from weir.rows.utf8 import are_utf8, wrong_texts
 
 #: Room for the texts of each consumer: so many times their share, and so much more. If they are longer, all are read
@@ -29,7 +29,7 @@ _NONE = np.empty(0, dtype=np.uint8)
 
 
 class _OwnRoom:
-    """Memory of its own for texts; see ``weir.rows.block.TextRoom``."""
+    """Memory of its own for texts; see ``weir.rows.late_column.TextRoom``."""
 
     def __init__(self, size_bytes: int) -> None:
         self._bytes = np.empty(size_bytes, dtype=np.uint8)
@@ -66,7 +66,7 @@ class LateTexts:
     put_aside: Callable[[int, str, pa.RecordBatch], None] | None = None
     #: Texts of the first page that belong to rows before these.
     passed: int = 0
-    #: See ``weir.rows.block.LateColumn``.
+    #: See ``weir.rows.late_column.LateColumn``.
     constants: Collection[str] = ()
     kept: np.ndarray | None = field(default=None, init=False)
     _whole: pa.Array | None = field(default=None, init=False)
