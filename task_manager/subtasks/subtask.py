@@ -25,7 +25,7 @@ from weir.errors import WeirError, kind_of
 from weir.operators.step_errors import StepError
 from weir.operators.step_flow import StepFlow
 from weir.protocol.job.event_counts import EventCounts
-from weir.protocol.part_rows import PartRows
+from weir.operators.step_flow import PartRows
 from weir.rows.records import Barrier, EndOfStream, InputRows, batch_bytes
 from weir.state import waits
 from weir.state.placement.placed_store import PlacedStore

@@ -25,7 +25,7 @@ from weir.operators.pauses import Pause
 from weir.operators.side_rows import SideDicts
 from weir.operators.stateless.functions import FlatMapOperator
 from weir.operators.user_operator import OutputChecker
-from weir.protocol.part_rows import FiringParts
+from weir.operators.step_flow import FiringParts
 from weir.rows import fired_rows
 from weir.rows.records import BATCH_BYTES_MAX, WATERMARK_MAX_MS, WATERMARK_MIN_MS, with_times
 from weir.rows.row_watermarks import RowWatermarks

@@ -28,7 +28,7 @@ from weir.operators.windows.panes.window_aggregates import WindowAggregateOperat
 from weir.operators.windows.rows.row_aggregates import RowAggregates
 from weir.operators.windows.sessions.late_sessions import LateSessionOperator
 from weir.operators.windows.sessions.session_aggregates import SessionAggregateOperator
-from weir.protocol.part_rows import PART_S
+from weir.operators.step_flow import PART_S
 from weir.rows.python_values import row_dicts
 from weir.rows.records import EVENT_TIME_COLUMN, WATERMARK_MAX_MS, int64_column, with_times
 from weir.rows.side_outputs import SideRows

@@ -2,7 +2,7 @@
 
 import pytest
 
-from weir.protocol.part_rows import PART_S, ROWS_AT_FIRST, WAITED_PART_S, PartRows
+from weir.operators.step_flow import PART_S, ROWS_AT_FIRST, WAITED_PART_S, PartRows
 
 
 def run(parts, batches, row_s, fixed_s=0.0):
