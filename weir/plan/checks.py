@@ -13,8 +13,8 @@ import pyarrow as pa
 from weir.errors import GraphError
 from weir.plan.change_times import join_before_versions, step_with_other_times
 from weir.plan.graph import Exchange, Input, LogicalGraph, Node, chains_to_producer, consumer_counts
-from weir.plan.optimizer import LOGICAL_RULES, optimized
 from weir.plan.rules.partitioning import is_spread_by, partitionings
+from weir.plan.stages import LOGICAL_RULES, optimized
 from weir.plan.ways_back import producers, steps_before
 from weir.rows.changes import is_changelog, refuse_changes
 from weir.rows.schemas import schema_difference

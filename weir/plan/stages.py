@@ -1,8 +1,9 @@
-"""The way from an author's graph to the one that runs: steps become stages, and columns that nobody reads go."""
+"""The way from an author's graph to the one that runs: rules of one form, all pure, and steps that become stages."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from typing import TypeAlias
 
 from weir.errors import GraphError
 from weir.plan.graph import (
@@ -15,13 +16,46 @@ from weir.plan.graph import (
     chains_to_producer,
     consumer_counts,
 )
-from weir.plan.optimizer import PHYSICAL_RULES, Rule, optimized
+from weir.plan.rules.partitioning import without_needless_exchanges
+from weir.plan.rules.pre_aggregation import with_parts
+from weir.plan.rules.projection import without_unread_columns
+from weir.plan.rules.pushdown import with_conditions
+from weir.plan.rules.sharing import with_shared_parts
+from weir.plan.rules.time_order import with_time_order
+from weir.plan.rules.versions import with_every_version
+
+#: Nodes in topological order, checked, and the steps whose whole output is looked at from outside; returns nodes alike.
+Rule: TypeAlias = Callable[[Sequence[Node], Collection[str]], list[Node]]
+
+#: When a graph is checked: what they do is part of the job's fingerprint.
+LOGICAL_RULES: tuple[Rule, ...] = (without_needless_exchanges, with_time_order, with_every_version)
+#: When a graph gets its stages, in each process alike: the job's own graph says nothing of them.
+PHYSICAL_RULES: tuple[Rule, ...] = (
+    with_parts,
+    with_conditions,
+    with_shared_parts,
+    without_unread_columns,
+)
+
+
+def optimized(nodes: Sequence[Node], rules: Sequence[Rule], whole: Collection[str] = ()) -> list[Node]:
+    """Return the nodes after each of the rules.
+
+    Args:
+        nodes: in topological order, checked.
+        rules: `LOGICAL_RULES` or `PHYSICAL_RULES`.
+        whole: steps whose whole output is looked at from outside; the processes of a real job have none.
+    """
+    found = list(nodes)
+    for rule in rules:
+        found = rule(found, whole)
+    return found
 
 
 def physical_graph(
     logical: LogicalGraph, whole: Collection[str] = (), rules: Sequence[Rule] = PHYSICAL_RULES
 ) -> PhysicalGraph:
-    """Apply the rules of ``weir.plan.optimizer``, and chain operators into stages.
+    """Apply the rules, and chain operators into stages.
 
     A node joins its producer's stage when it has one input, that input is FORWARD without a stage boundary, both
     have the same parallelism, and nobody else reads the same output of the producer. What reads a side output begins a

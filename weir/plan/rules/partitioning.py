@@ -22,7 +22,7 @@ def without_needless_exchanges(nodes: Sequence[Node], whole: Collection[str]) ->
     That is so if the producer's rows are spread by the very columns, it has as many subtasks, and nobody else reads its
     output: then the node is chained to it. Else the exchange stays, so that both stages can be rescaled.
 
-    A rule of ``weir.plan.optimizer``, which looks at no columns.
+    A rule of ``weir.plan.stages``, which looks at no columns.
     """
     by_name, consumers = {node.name: node for node in nodes}, consumer_counts(nodes)
     spread = partitionings(nodes)

@@ -32,7 +32,7 @@ ROWS_MIN = 512
 def with_parts(nodes: Sequence[Node], whole: Collection[str]) -> list[Node]:
     """Return the same nodes, and before windows those that send fewer rows, each called as its windows with ``.part``.
 
-    A rule of ``weir.plan.optimizer``, which looks at no columns.
+    A rule of ``weir.plan.stages``, which looks at no columns.
     """
     by_name, consumers = {node.name: node for node in nodes}, consumer_counts(nodes)
     found: list[Node] = []

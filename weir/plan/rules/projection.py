@@ -39,7 +39,7 @@ def wanted_columns(nodes: Sequence[Node], whole: Collection[str] = ()) -> dict[s
 
 
 def without_unread_columns(nodes: Sequence[Node], whole: Collection[str]) -> list[Node]:
-    """Return the same nodes without the columns that nobody reads; a rule of ``weir.plan.optimizer``.
+    """Return the same nodes without the columns that nobody reads; a rule of ``weir.plan.stages``.
 
     Schemas, and what sources read, are what is left. Inputs of steps that begin a stage say which columns are sent.
     """

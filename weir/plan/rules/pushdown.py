@@ -17,7 +17,7 @@ _Names: TypeAlias = Mapping[str, frozenset[str]]
 
 
 def with_conditions(nodes: Sequence[Node], whole: Collection[str]) -> list[Node]:
-    """Return the same nodes, sources told what filters demand; a rule of ``weir.plan.optimizer``."""
+    """Return the same nodes, sources told what filters demand; a rule of ``weir.plan.stages``."""
     return [
         node
         if node.source is None

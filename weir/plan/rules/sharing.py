@@ -1,7 +1,7 @@
 """What a filter and the step after it both compute is computed once, by the filter, which hands it on as a column.
 
 So is ``SELECT f(x) AS y ... WHERE y IS NOT NULL`` around an inner query: in SQL a column is its expression wherever it
-is named. Pure; see ``weir.plan.optimizer``. The job's own graph stays as it was written, and so do its fingerprint and
+is named. Pure; see ``weir.plan.stages``. The job's own graph stays as it was written, and so do its fingerprint and
 what checkpoints say of conditions. A row for which such an expression fails made the filter fail before, too.
 """
 
@@ -20,7 +20,7 @@ from weir.specs.stateless import FilterSpec, SelectSpec
 
 
 def with_shared_parts(nodes: Sequence[Node], whole: Collection[str]) -> list[Node]:
-    """Return the same nodes, filters computing for the ``select`` behind them; a rule of ``weir.plan.optimizer``."""
+    """Return the same nodes, filters computing for the ``select`` behind them; a rule of ``weir.plan.stages``."""
     by_name, consumers = {node.name: node for node in nodes}, consumer_counts(nodes)
     found = dict(by_name)
     for node in nodes:
