@@ -23,9 +23,8 @@ from weir import threads
 from weir.author.operator import NEVER_US, Json
 from weir.errors import WeirError, kind_of
 from weir.operators.step_errors import StepError
-from weir.operators.step_flow import StepFlow
+from weir.operators.step_flow import PartRows, StepFlow
 from weir.protocol.job.event_counts import EventCounts
-from weir.operators.step_flow import PartRows
 from weir.rows.records import Barrier, EndOfStream, InputRows, batch_bytes
 from weir.state import waits
 from weir.state.placement.placed_store import PlacedStore

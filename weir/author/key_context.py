@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from weir.author.keyed_rows import row_hashes
 from weir.author.timer_sides import TimerSide
 from weir.author.timers import NoTimers, Timers
 from weir.keys import hashing as weir_keys
+from weir.keys.division import row_hashes
 from weir.rows.records import EVENT_TIME_COLUMN, WATERMARK_MIN_MS, int64_column
 from weir.state.handles.block import Cursor, Handle, Keys, write_back
 from weir.state.tables.state_times import StateTimes

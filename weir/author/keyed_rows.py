@@ -1,27 +1,17 @@
-"""What keyed operators share: keys of rows and their hashes, and the tables of their states."""
+"""What keyed operators share: keys of rows, and the tables of their states."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import pyarrow as pa
 
 from weir.author.operator import OperatorContext
 from weir.errors import StateError
 from weir.keys import hashing as weir_keys
-from weir.rows.records import KEY_HASH_COLUMN
+from weir.keys.division import row_hashes
 from weir.state.handles.block import Keys
 from weir.state.tables.opened import OperatorTables
-
-
-def row_hashes(batch: pa.RecordBatch, keys: weir_keys.KeyColumn) -> np.ndarray:
-    """The ``_key_hash`` column (after a HASH exchange), else the hashes of ``keys``; uint64, shape (rows,)."""
-    index = batch.schema.get_field_index(KEY_HASH_COLUMN)
-    if index < 0:
-        return weir_keys.hash_keys(keys)
-    hashes: np.ndarray = batch.column(index).to_numpy(zero_copy_only=True)
-    return hashes
 
 
 def keys_of(batch: pa.RecordBatch, key_columns: Sequence[str], max_parallelism: int) -> Keys:

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from weir.keys.hashing import hash_keys, key_bytes, partition_hashes
+from weir.keys.hashing import KeyColumn, hash_keys, key_bytes, partition_hashes
 from weir.rows.late_column import LateColumn, TextRoom
 from weir.rows.records import KEY_HASH_COLUMN, SYSTEM_COLUMNS, Block, plain_array, taken
 
@@ -77,6 +77,15 @@ def with_key_hash(batch: pa.RecordBatch, key_columns: Sequence[str]) -> tuple[pa
     if index >= 0:
         return batch.set_column(index, _KEY_HASH_FIELD, column), hashes
     return batch.append_column(_KEY_HASH_FIELD, column), hashes
+
+
+def row_hashes(batch: pa.RecordBatch, keys: KeyColumn) -> np.ndarray:
+    """The ``_key_hash`` column (after a HASH exchange), else the hashes of ``keys``; uint64, shape (rows,)."""
+    index = batch.schema.get_field_index(KEY_HASH_COLUMN)
+    if index < 0:
+        return hash_keys(keys)
+    hashes: np.ndarray = batch.column(index).to_numpy(zero_copy_only=True)
+    return hashes
 
 
 class Part(NamedTuple):

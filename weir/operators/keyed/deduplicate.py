@@ -10,10 +10,11 @@ import polars as pl
 import pyarrow as pa
 from typing_extensions import override
 
-from weir.author.keyed_rows import declared_tables, keys_of, row_hashes
+from weir.author.keyed_rows import declared_tables, keys_of
 from weir.author.operator import InTimeOperator, Json, OperatorContext
 from weir.author.states import ValueState, outlasting
 from weir.keys import hashing as weir_keys
+from weir.keys.division import row_hashes
 from weir.operators.keyed import row_kernels as kernels
 from weir.operators.keyed.operator_times import OperatorTimes
 from weir.operators.keyed.state_codec import (

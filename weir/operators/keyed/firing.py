@@ -24,8 +24,8 @@ from weir.keys import hashing as weir_keys
 from weir.operators.pauses import Pause
 from weir.operators.side_rows import SideDicts
 from weir.operators.stateless.functions import FlatMapOperator
-from weir.operators.user_operator import OutputChecker
 from weir.operators.step_flow import FiringParts
+from weir.operators.user_operator import OutputChecker
 from weir.rows import fired_rows
 from weir.rows.records import BATCH_BYTES_MAX, WATERMARK_MAX_MS, WATERMARK_MIN_MS, with_times
 from weir.rows.row_watermarks import RowWatermarks

@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 from typing_extensions import override
 
-from weir.author.keyed_rows import row_hashes
 from weir.author.operator import OperatorContext
 from weir.keys import hashing as weir_keys
+from weir.keys.division import row_hashes
 from weir.operators.aggregation.columns import Cells
 from weir.operators.windows.panes.early_times import EarlyTimes
 from weir.operators.windows.panes.folds import Folds

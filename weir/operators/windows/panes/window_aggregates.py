@@ -8,10 +8,11 @@ import numpy as np
 import pyarrow as pa
 from typing_extensions import override
 
-from weir.author.keyed_rows import declared_tables, row_hashes
+from weir.author.keyed_rows import declared_tables
 from weir.author.operator import NEVER_US, InTimeOperator, Json, OperatorContext, TimedOperator
 from weir.errors import StateError
 from weir.keys import hashing as weir_keys
+from weir.keys.division import row_hashes
 from weir.operators.aggregation.columns import Cells
 from weir.operators.keyed.state_codec import counted_before, kept_snapshots, keyed_snapshot
 from weir.operators.pauses import Pause

@@ -19,6 +19,7 @@ from weir.author.operator import DividedOperator, OperatorContext, SecondOperato
 from weir.keys import hashing as weir_keys
 from weir.operators.aggregation.columns import Cells
 from weir.operators.pauses import Pause
+from weir.operators.step_flow import PART_S
 from weir.operators.windows.panes.kept_values import KeptValues
 from weir.operators.windows.panes.pane_times import session_pane_ends, window_pane_ends
 from weir.operators.windows.panes.told_windows import ToldWindows
@@ -28,7 +29,6 @@ from weir.operators.windows.panes.window_aggregates import WindowAggregateOperat
 from weir.operators.windows.rows.row_aggregates import RowAggregates
 from weir.operators.windows.sessions.late_sessions import LateSessionOperator
 from weir.operators.windows.sessions.session_aggregates import SessionAggregateOperator
-from weir.operators.step_flow import PART_S
 from weir.rows.python_values import row_dicts
 from weir.rows.records import EVENT_TIME_COLUMN, WATERMARK_MAX_MS, int64_column, with_times
 from weir.rows.side_outputs import SideRows
