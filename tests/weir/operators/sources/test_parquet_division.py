@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from weir.kernels.bytes import PADDING_BYTES
-from weir.operators.sources.parquet.parquet_division import divide_found, divide_plain, name_owners
+from weir.operators.sources.parquet.parquet_division import Targets, divide_found, divide_plain, name_owners
 
 
 def divided(
@@ -36,12 +36,12 @@ def divided(
     name_owners(order, ends, of_rows)
     assert of_rows.tolist() == owners
     offsets = np.zeros(len(texts) + 3, dtype=np.int32)
-    targets = of_rows, 0, starts, to, stops, offsets, ends[:-1] + np.arange(3) + 1
+    targets = Targets(of_rows, starts, to, stops, offsets, ends[:-1] + np.arange(3) + 1)
     if is_found:
-        after = divide_found(data, begins, lengths, len(texts), *targets)
+        after = divide_found(data, begins, lengths, len(texts), 0, targets)
         assert after in (-1, len(texts))
     else:
-        after = divide_plain(data, 0, len(texts), *targets)
+        after = divide_plain(data, 0, len(texts), 0, targets)
         assert after in (-1, len(page))
     for memory in memories:
         assert (memory[:32] == 170).all()

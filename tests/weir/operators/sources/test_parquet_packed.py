@@ -21,6 +21,7 @@ from tests.weir.operators.sources.guarded_memory import guarded
 from tests.weir.operators.sources.snappy_tags import as_specified, damaged, tags
 from tests.weir.operators.sources.varints import varint
 from weir.kernels.bytes import PADDING_BYTES
+from weir.operators.sources.parquet.parquet_division import Targets
 from weir.operators.sources.parquet.parquet_groups import direct_batches
 from weir.operators.sources.parquet.parquet_late import LateRows
 from weir.operators.sources.parquet.parquet_packed import PackedPage, divide_packed
@@ -136,9 +137,8 @@ def divided(
             ]
             row = divide_packed(
                 [PackedPage(windows, pages[number]) for number in touched],
-                np.array(owners, dtype=np.int32),
                 row,
-                (starts, to, stops, offsets, nexts),
+                Targets(np.array(owners, dtype=np.int32), starts, to, stops, offsets, nexts),
                 begin - edges[touched[0]],
                 edges[touched[-1] + 1] - end,
             )
@@ -282,11 +282,11 @@ def test_the_end_of_a_page_is_not_read_again(tmp_path, form):
     memory = np.empty(50_000 + PADDING_BYTES, dtype=np.uint8)
     starts = np.array([memory.ctypes.data])
     owners, offsets = np.zeros(100, dtype=np.int32), np.zeros(101, dtype=np.int32)
-    targets = starts, starts.copy(), starts + 50_000, offsets, np.ones(1, dtype=np.int64)
-    assert divide_packed([page], owners, 0, targets, 0, 60) == 40
+    targets = Targets(owners, starts, starts.copy(), starts + 50_000, offsets, np.ones(1, dtype=np.int64))
+    assert divide_packed([page], 0, targets, 0, 60) == 40
     path.write_bytes(b"")
-    assert divide_packed([page], owners, 40, targets, 40) == 100
-    assert divide_packed([page], owners, 40, targets, 40) == -1
+    assert divide_packed([page], 40, targets, 40) == 100
+    assert divide_packed([page], 40, targets, 40) == -1
     os.close(descriptor)
     assert memory[:50_000].tobytes() == b"".join(texts)
 
@@ -356,7 +356,9 @@ def test_a_file_that_ends_within_a_page_is_left_to_others(tmp_path):
         nexts = np.ones(1, dtype=np.int64)
         owners, offsets = np.zeros(1, dtype=np.int32), np.zeros(2, dtype=np.int32)
         row = divide_packed(
-            [PackedPage(Windows(descriptor), pages)], owners, 0, (starts, to, stops + 200_000, offsets, nexts)
+            [PackedPage(Windows(descriptor), pages)],
+            0,
+            Targets(owners, starts, to, stops + 200_000, offsets, nexts),
         )
         os.close(descriptor)
         assert row == -1

@@ -6,6 +6,8 @@ files: whatever the bytes say, nothing is read beyond a page, and nothing writte
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from weir.kernels.bytes import PADDING_BYTES, byte_at, copy_line_to, load4, prefetch_to_write, store_byte_to
@@ -15,6 +17,26 @@ from weir.kernels.kernel_types import BYTES, INT, INTS, OFFSETS, TYPES
 _COPIED_BYTES = 64
 #: So far ahead the memory of a consumer is fetched into the caches. The processor foretells few stores, and waits.
 _AHEAD_BYTES = 4096
+
+
+class Targets(NamedTuple):
+    """Where the texts of consumers are put together."""
+
+    #: Int32, shape (rows,): the consumer of each row.
+    owners: np.ndarray
+    #: Int64, by consumer: the addresses at which its texts begin.
+    starts: np.ndarray
+    #: Int64, where the next one goes; changed.
+    to: np.ndarray
+    #: Int64, where they must end; the next ``PADDING_BYTES`` are nobody's, and are overwritten.
+    stops: np.ndarray
+    #: Int32, filled: the end of each text, counted from the first one of its consumer.
+    offsets: np.ndarray
+    #: Int64, where the next of these goes; changed.
+    nexts: np.ndarray
+
+
+TARGETS_TYPE = TYPES.NamedTuple((OFFSETS, INTS, INTS, INTS, OFFSETS, INTS), Targets)
 
 
 @byte_kernel(TYPES.void(TYPES.Array(TYPES.uint32, 1, "C"), INTS, OFFSETS))
@@ -45,32 +67,24 @@ def copy_text_to(data: np.ndarray, at: int, length: int, address: int, safe: int
             store_byte_to(address + place, byte_at(data, at + place))
 
 
-@byte_kernel(INT(BYTES, INT, INT, OFFSETS, INT, INTS, INTS, INTS, OFFSETS, INTS))
-def divide_plain(
-    data: np.ndarray,
-    at: int,
-    count: int,
-    owners: np.ndarray,
-    row: int,
-    starts: np.ndarray,
-    to: np.ndarray,
-    stops: np.ndarray,
-    offsets: np.ndarray,
-    nexts: np.ndarray,
-) -> int:
+@byte_kernel_part
+def end_text(targets: Targets, owner: int, address: int) -> None:
+    """Note that a text of a consumer ends here."""
+    targets.to[owner] = address
+    targets.offsets[targets.nexts[owner]] = address - targets.starts[owner]
+    targets.nexts[owner] += 1
+
+
+@byte_kernel(INT(BYTES, INT, INT, INT, TARGETS_TYPE))
+def divide_plain(data: np.ndarray, at: int, count: int, row: int, targets: Targets) -> int:
     """Copy plain texts, each after four bytes with its length, to the texts of their consumers.
 
     Args:
         data: uint8, shape (bytes,): the page; every row has a value.
         at: where the first one begins.
         count: rows of the page.
-        owners: int32, the consumer of each row.
-        row: number of the first row in ``owners``.
-        starts: int64, the addresses at which the texts of each consumer begin.
-        to: int64, where the next one goes; changed.
-        stops: int64, where they must end; the next ``PADDING_BYTES`` are nobody's, and are overwritten.
-        offsets: int32, filled: the end of each text, counted from the first one of its consumer.
-        nexts: int64, where the next of these goes; changed.
+        row: number of the first row among those of ``targets``.
+        targets: changed.
 
     Returns:
         Position after them; -1: the page is damaged, or there is no room.
@@ -82,32 +96,19 @@ def divide_plain(
             return -1
         length = int(load4(data, at))
         at += 4
-        owner = owners[row + number]
-        address = to[owner]
-        if length > stop - at or address + length > stops[owner]:
+        owner = targets.owners[row + number]
+        address = targets.to[owner]
+        if length > stop - at or address + length > targets.stops[owner]:
             return -1
         copy_text_to(data, at, length, address, safe)
         at += length
-        address += length
-        to[owner] = address
-        offsets[nexts[owner]] = address - starts[owner]
-        nexts[owner] += 1
+        end_text(targets, owner, address + length)
     return at
 
 
-@byte_kernel(INT(BYTES, OFFSETS, OFFSETS, INT, OFFSETS, INT, INTS, INTS, INTS, OFFSETS, INTS))
+@byte_kernel(INT(BYTES, OFFSETS, OFFSETS, INT, INT, TARGETS_TYPE))
 def divide_found(
-    data: np.ndarray,
-    begins: np.ndarray,
-    lengths: np.ndarray,
-    count: int,
-    owners: np.ndarray,
-    row: int,
-    starts: np.ndarray,
-    to: np.ndarray,
-    stops: np.ndarray,
-    offsets: np.ndarray,
-    nexts: np.ndarray,
+    data: np.ndarray, begins: np.ndarray, lengths: np.ndarray, count: int, row: int, targets: Targets
 ) -> int:
     """As :func:`divide_plain`, of texts of which it is known where they lie.
 
@@ -115,14 +116,9 @@ def divide_found(
         data: uint8, shape (bytes,).
         begins: int32, where each text lies in it.
         lengths: int32, their bytes.
-        count: see there, as all that follows.
-        owners: see there.
-        row: see there.
-        starts: see there.
-        to: see there.
-        stops: see there.
-        offsets: see there.
-        nexts: see there.
+        count: rows of the page.
+        row: number of the first row among those of ``targets``.
+        targets: changed.
 
     Returns:
         ``count``; -1: there is no room.
@@ -130,13 +126,10 @@ def divide_found(
     safe = len(data) - PADDING_BYTES
     for number in range(count):
         length = int(lengths[number])
-        owner = owners[row + number]
-        address = to[owner]
-        if address + length > stops[owner]:
+        owner = targets.owners[row + number]
+        address = targets.to[owner]
+        if address + length > targets.stops[owner]:
             return -1
         copy_text_to(data, int(begins[number]), length, address, safe)
-        address += length
-        to[owner] = address
-        offsets[nexts[owner]] = address - starts[owner]
-        nexts[owner] += 1
+        end_text(targets, owner, address + length)
     return count

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from weir.kernels.bytes import PADDING_BYTES
-from weir.operators.sources.parquet.parquet_division import divide_found, divide_plain, name_owners
+from weir.operators.sources.parquet.parquet_division import Targets, divide_found, divide_plain, name_owners
 from weir.operators.sources.parquet.parquet_headers import DamagedPageError
 from weir.operators.sources.parquet.parquet_kernels import append_found, append_plain
 from weir.operators.sources.parquet.parquet_packed import divide_packed
@@ -144,7 +144,7 @@ class LateTexts:
         offsets = np.empty(self.rows + len(places), dtype=np.int32)
         firsts = stops_of_rows[:-1] + np.arange(len(places))
         offsets[firsts] = 0
-        if not self._divide(owners, (starts, to, stops, offsets, firsts + 1)):
+        if not self._divide(Targets(owners, starts, to, stops, offsets, firsts + 1)):
             return None
         used = (to - starts).tolist()
 
@@ -159,8 +159,8 @@ class LateTexts:
             return None
         return [texts(f, count, place.taken(size)) for f, count, place, size in parts[: len(ends) - 1]]
 
-    def _divide(self, owners: np.ndarray, targets: Sequence[np.ndarray]) -> bool:
-        """Copy all texts, page by page; ``targets``: the last arguments of ``divide_plain``. False: it cannot be."""
+    def _divide(self, targets: Targets) -> bool:
+        """Copy all texts, page by page; False: it cannot be."""
         left = sum(page.rows for page in self.pages) - self.passed - self.rows
         if left < 0:
             return False
@@ -172,10 +172,10 @@ class LateTexts:
                     packed = [page.packed for page in places if page.packed is not None]
                     passed = self.passed if places[0] is self.pages[0] else 0
                     left_here = left if places[-1] is self.pages[-1] else 0
-                    row = divide_packed(packed, owners, row, targets, passed, left_here)
+                    row = divide_packed(packed, row, targets, passed, left_here)
                 else:
                     for later in group:
-                        row = self._divide_page(later.read(), owners, row, targets)
+                        row = self._divide_page(later.read(), row, targets)
                 if row < 0:
                     return False
         except (DamagedPageError, UnsupportedPageError, OSError):
@@ -183,14 +183,14 @@ class LateTexts:
             return False
         return row == self.rows
 
-    def _divide_page(self, page: Page, owners: np.ndarray, row: int, targets: Sequence[np.ndarray]) -> int:
+    def _divide_page(self, page: Page, row: int, targets: Targets) -> int:
         """Copy the texts of a page that was read; returns the number of the next row, or -1."""
         if page.valid is not None or row < 0 or row + page.rows > self.rows:
             return -1
         if page.at < 0:
-            at = divide_found(page.data, page.starts, page.lengths, page.rows, owners, row, *targets)
+            at = divide_found(page.data, page.starts, page.lengths, page.rows, row, targets)
         else:
-            at = divide_plain(page.data, page.at, page.rows, owners, row, *targets)
+            at = divide_plain(page.data, page.at, page.rows, row, targets)
         return row + page.rows if at >= 0 else -1
 
     def _read(self) -> pa.Array:

@@ -16,8 +16,8 @@ import numpy as np
 
 from weir.kernels.bytes import PADDING_BYTES, load4
 from weir.kernels.declare import byte_kernel, byte_kernel_part
-from weir.kernels.kernel_types import BYTES, INT, INTS, INTS_2D, OFFSETS, TYPES
-from weir.operators.sources.parquet.parquet_division import copy_text_to
+from weir.kernels.kernel_types import BYTES, INT, INTS, INTS_2D, TYPES
+from weir.operators.sources.parquet.parquet_division import TARGETS_TYPE, Targets, copy_text_to, end_text
 from weir.operators.sources.parquet.parquet_kernels import all_present
 from weir.operators.sources.parquet.parquet_window import (
     AT,
@@ -48,12 +48,7 @@ class PackedPage:
 
 
 def divide_packed(
-    pages: Sequence[PackedPage],
-    owners: np.ndarray,
-    row: int,
-    targets: Sequence[np.ndarray],
-    passed: int = 0,
-    left: int = 0,
+    pages: Sequence[PackedPage], row: int, targets: Targets, passed: int = 0, left: int = 0
 ) -> int:
     """Copy the texts of pages of one file to those of their consumers; see :func:`divide_pages`.
 
@@ -65,7 +60,7 @@ def divide_packed(
     places[0, _WANTED] -= passed
     places[-1, _WANTED] -= left
     memory = windows.window, windows.packed, windows.places
-    return int(divide_pages(windows.descriptor, places, *memory, owners, row, *targets))
+    return int(divide_pages(windows.descriptor, places, *memory, row, targets))
 
 
 @byte_kernel_part
@@ -80,42 +75,30 @@ def _pass_levels(window: np.ndarray, places: np.ndarray, rows: int) -> bool:
 
 
 @byte_kernel_part
-def _divide_window(
-    window: np.ndarray,
-    places: np.ndarray,
-    rows: int,
-    owners: np.ndarray,
-    row: int,
-    starts: np.ndarray,
-    to: np.ndarray,
-    stops: np.ndarray,
-    offsets: np.ndarray,
-    nexts: np.ndarray,
-) -> int:
+def _divide_window(window: np.ndarray, places: np.ndarray, rows: int, row: int, targets: Targets) -> int:
     """Copy texts, also the beginning of one that goes on in the next window; returns how many ended here, or -1."""
     at, filled, left = places[AT], places[FILLED], places[TEXT_LEFT]
     safe = len(window) - PADDING_BYTES
     page_left = places[SIZE] - places[BEFORE] + FRONT_BYTES
     number = 0
     while number < rows:
-        owner = owners[row + number]
-        address = to[owner]
+        owner = targets.owners[row + number]
+        address = targets.to[owner]
         if left == 0:
             if filled - at < 4:
                 break
             left = int(load4(window, at))
             at += 4
-            if left > page_left - at or address + left > stops[owner]:
+            if left > page_left - at or address + left > targets.stops[owner]:
                 return -1
         count = min(left, filled - at)
         copy_text_to(window, at, count, address, safe)
         at += count
         left -= count
-        to[owner] = address + count
         if left > 0:
+            targets.to[owner] = address + count
             break
-        offsets[nexts[owner]] = address + count - starts[owner]
-        nexts[owner] += 1
+        end_text(targets, owner, address + count)
         number += 1
     places[AT], places[TEXT_LEFT] = at, left
     return number
@@ -157,20 +140,15 @@ def _next_window(window: np.ndarray, places: np.ndarray) -> None:
     places[FILLED] = FRONT_BYTES
 
 
-@byte_kernel(INT(TYPES.int32, INTS_2D, BYTES, BYTES, INTS, OFFSETS, INT, INTS, INTS, INTS, OFFSETS, INTS))
+@byte_kernel(INT(TYPES.int32, INTS_2D, BYTES, BYTES, INTS, INT, TARGETS_TYPE))
 def divide_pages(
     descriptor: int,
     pages: np.ndarray,
     window: np.ndarray,
     packed: np.ndarray,
     places: np.ndarray,
-    owners: np.ndarray,
     row: int,
-    starts: np.ndarray,
-    to: np.ndarray,
-    stops: np.ndarray,
-    offsets: np.ndarray,
-    nexts: np.ndarray,
+    targets: Targets,
 ) -> int:
     """Copy the texts of pages in a file to the texts of their consumers, as ``parquet_division.divide_plain``.
 
@@ -182,13 +160,8 @@ def divide_pages(
         window: see :class:`Windows`, as the two that follow. They belong to the pages of one column.
         packed: see there.
         places: see there.
-        owners: int32, the consumer of each row, at least of those of all pages from ``row`` on.
-        row: number of the first row in ``owners``.
-        starts: see ``divide_plain``, as all that follows.
-        to: see there.
-        stops: see there.
-        offsets: see there.
-        nexts: see there.
+        row: number of the first row among those of ``targets``.
+        targets: of the rows of all pages from ``row`` on, at least; changed.
 
     Returns:
         The number of the row after them; -1: a page cannot be read, or in another way, or there is no room.
@@ -217,7 +190,7 @@ def divide_pages(
                 count = _pass_texts(window, places, passed)
                 passed -= count
             if count >= 0 and passed == 0:
-                count = _divide_window(window, places, rows, owners, row, starts, to, stops, offsets, nexts)
+                count = _divide_window(window, places, rows, row, targets)
                 rows -= count
                 row += count
             if count < 0:
