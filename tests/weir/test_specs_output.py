@@ -4,12 +4,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tests.weir.state.one_state import one_state
 from weir.author.operator import OperatorContext
 from weir.operators.registry import create_operator
 from weir.rows.records import with_system_columns
 from weir.specs import Aggregate, KeyedAggregateSpec
 from weir.state.stores.memory import MemoryBackend
-from weir.state.tables.opened import one_state
 
 TYPES = [pa.int8(), pa.int64(), pa.uint32(), pa.float32(), pa.float64()]
 

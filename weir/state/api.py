@@ -169,10 +169,6 @@ class StateBackend(StateReader):
         """
         self.put_many(keys.to_list(), split_rows(rows))
 
-    def delete_many(self, keys: Sequence[bytes]) -> None:
-        """Delete keys; absent ones are ignored."""
-        self.write(deletes=keys)
-
 
 def prefix_end(prefix: bytes) -> bytes | None:
     """The smallest key after every key that starts with ``prefix``; None if there is none (empty or all 0xFF)."""

@@ -11,6 +11,7 @@ from task_manager.exchange.output_edge import OutputEdge
 from task_manager.exchange.writer import BatchPolicy
 from tests.task_manager.exchange.made_channels import batch, channel, drain, edge_of
 from tests.task_manager.exchange.test_rows_ahead import LateNumbers
+from tests.weir.state.one_state import one_state
 from weir.author.operator import OperatorContext
 from weir.clock import SystemClock
 from weir.operators.keyed.hot_rows import HotRows
@@ -20,7 +21,6 @@ from weir.protocol.routing import initial_table
 from weir.rows.records import Block
 from weir.specs import Aggregate, KeyedAggregateSpec
 from weir.state.stores.memory import MemoryBackend
-from weir.state.tables.opened import one_state
 
 SPEC = KeyedAggregateSpec(("key",), (Aggregate("c", "count"), Aggregate("s", "sum", "n")), "per_batch")
 

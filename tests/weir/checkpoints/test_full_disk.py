@@ -73,7 +73,7 @@ def test_full_checkpoint_store(small_disk, tmp_path):
     expected = dict(main.scan())
     image, _ = publisher.take(3).publish()
     store.write_manifest(manifest_of(3, image.files.values()))
-    opened = images.open_readonly(image)
+    opened = images.open_whole(image)
     assert dict(opened.scan()) == expected
     opened.close()
     images.close()
@@ -97,7 +97,7 @@ def test_full_state_directory(small_disk, tmp_path):
     assert len(expected) == 1_000
     filler.unlink()
     image = take_when_possible(publisher, main)
-    opened = images.open_readonly(image)
+    opened = images.open_whole(image)
     assert dict(opened.scan()) == expected | {b"more": b"1"}
     opened.close()
     images.close()

@@ -13,6 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from tests.weir.state.one_state import one_state
 from weir.author.operator import OperatorContext
 from weir.operators.dead_letters import DeadLetterFile
 from weir.operators.registry import create_operator, create_reader
@@ -29,7 +30,6 @@ from weir.specs import (
     ParquetSpec,
 )
 from weir.state.stores.memory import MemoryBackend
-from weir.state.tables.opened import one_state
 from weir.testing.manual_clock import ManualClock
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "snapshots"

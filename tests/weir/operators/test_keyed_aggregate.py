@@ -7,6 +7,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
+from tests.weir.state.one_state import one_state
 from weir.author.operator import OperatorContext
 from weir.errors import StateError, WeirError
 from weir.keys import hashing as weir_keys
@@ -15,7 +16,6 @@ from weir.rows.records import KEY_HASH_COLUMN, with_system_columns
 from weir.specs import Aggregate, EmitMode, KeyedAggregateSpec
 from weir.state.api import StateBackend
 from weir.state.stores.memory import MemoryBackend
-from weir.state.tables.opened import one_state
 
 AGGREGATES = (
     Aggregate("n", "count"),

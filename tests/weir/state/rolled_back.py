@@ -42,6 +42,6 @@ class ImageOf:
             for entries in read_entries(self._directory):
                 again.write(entries)
             return again
-        store.delete_many([key for key, _ in self._listed(store)])
+        store.write(deletes=[key for key, _ in self._listed(store)])
         store.write(self._entries)
         return store

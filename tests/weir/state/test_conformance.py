@@ -182,7 +182,7 @@ def test_a_closed_store_refuses_every_call(backend: StateBackend) -> None:
         lambda: backend.get_many([b"a"]),
         lambda: backend.put_many([b"a"], [b"b"]),
         lambda: backend.delete_range(None, None),
-        lambda: backend.delete_many([b"a"]),
+        lambda: backend.write(deletes=[b"a"]),
         lambda: list(backend.scan()),
         backend.flush,
         backend.stats,
@@ -195,7 +195,7 @@ def test_a_closed_store_refuses_every_call(backend: StateBackend) -> None:
 def test_stats_count_what_was_done(backend: StateBackend) -> None:
     backend.put_many([b"a", b"b", b"c"], [b"1", b"2", b"3"])
     backend.get_many([b"a", b"z"])
-    backend.delete_many([b"a"])
+    backend.write(deletes=[b"a"])
     stats = backend.stats()
     assert (stats.gets, stats.puts, stats.deletes) == (2, 3, 1)
     assert isinstance(backend, AppliedAtOnce) or stats.memory_bytes > 0

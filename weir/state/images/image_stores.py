@@ -186,21 +186,12 @@ class Images:
 
     def _copy_content(self, image: StoreImage, target: StateBackend) -> None:
         """The image is of another kind than the store: its entries are written one by one."""
-        with contextlib.closing(self._open_whole(image)) as source:
+        with contextlib.closing(self.open_whole(image)) as source:
             entries = source.scan()
             while chunk := list(itertools.islice(entries, _COPY_ENTRIES)):
                 target.write(chunk)
 
     # --- images to read from -----------------------------------------------------------------------------------
-
-    def open_readonly(self, image: StoreImage) -> StateBackend:
-        """A store with the content of an image, only for reading; to be closed by the caller.
-
-        Raises:
-            StateError: the image is damaged, or the disk is full.
-            CheckpointError: the image cannot be fetched.
-        """
-        return self._open_whole(image)
 
     def connect(self, address: str) -> ImageClient:
         """A client of the images that an address names; each is opened now, and closed with its last client.
@@ -331,7 +322,7 @@ class Images:
                 return self._open_by_blocks(image)
             except (UnknownManifestError, UnknownTableError) as error:
                 log.info("image %s is fetched as a whole: %s", image.image_id, error)
-        return self._open_whole(image)
+        return self.open_whole(image)
 
     def _open_by_blocks(self, image: StoreImage) -> RemoteImage:
         """Fetch what says which tables there are, and nothing else."""
@@ -369,7 +360,13 @@ class Images:
             raise StateError(describe_os_error(folder, error)) from error
         return folder
 
-    def _open_whole(self, image: StoreImage) -> StateBackend:
+    def open_whole(self, image: StoreImage) -> StateBackend:
+        """Open a store with the content of an image, only for reading; the caller closes it.
+
+        Raises:
+            StateError: the image is damaged, or the disk is full.
+            CheckpointError: the image cannot be fetched.
+        """
         folder = self._new_folder(image)
         try:
             # rocksdict writes its configuration anew also where it only reads: through a link, into the checkpoint.

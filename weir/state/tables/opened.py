@@ -305,19 +305,3 @@ class OperatorTables:
             declared = ", ".join(map(repr, self.state_ids)) or "none"
             raise StateError(f"step {self.step!r} has no state {name!r}; its declared states: {declared}")
         return self.state_ids[name]
-
-
-def one_state(
-    backend: StateBackend | None,
-    state_id: int = 0,
-    cache_bytes: int = 64 << 20,
-    max_parallelism: int = 128,
-    step: str = "",
-) -> OperatorTables | None:
-    """What an operator with one unnamed state gets, outside a subtask: for benchmarks and tests.
-
-    None without a store, as in steps that keep no state.
-    """
-    if backend is None:
-        return None
-    return StateTables(backend, cache_bytes, max_parallelism).of(step, {UNNAMED: state_id})

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 import weir
+from tests.weir.state.one_state import one_state
 from weir.author.keyed_process import KeyedProcess
 from weir.author.operator import OperatorContext
 from weir.dataflow.keyed_steps import process_states
@@ -18,7 +19,7 @@ from weir.operators.keyed.state_codec import differing, form_text
 from weir.rows.records import with_system_columns
 from weir.specs import Aggregate, KeyedAggregateSpec, KeyedProcessSpec
 from weir.state.stores.memory import MemoryBackend
-from weir.state.tables.opened import StateTables, one_state
+from weir.state.tables.opened import StateTables
 
 SUM = (Aggregate("n", "count"), Aggregate("total", "sum", "x"))
 

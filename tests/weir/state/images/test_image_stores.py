@@ -45,7 +45,7 @@ class World:
     def read_only(self, name: str, image: StoreImage) -> StateBackend:
         images = self.images(name)
         images.open_main(None).close()
-        backend = images.open_readonly(image)
+        backend = images.open_whole(image)
         self.opened.insert(0, (backend, images))
         return backend
 
@@ -347,7 +347,7 @@ def test_damaged_image_is_one_clear_error_and_nothing_stays(world, kind):
     images = world.images("two")
     main = images.open_main(None)
     with pytest.raises((StateError, CheckpointError)) as first:
-        images.open_readonly(image)
+        images.open_whole(image)
     images.close()
     main.close()
     images = world.images("two")

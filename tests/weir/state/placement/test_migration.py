@@ -103,7 +103,7 @@ def _operate(chance: random.Random, state: PlacedStore, model: dict[bytes, bytes
         state.put_many(keys, [value] * len(keys))
         model.update(dict.fromkeys(keys, value))
     elif action < 0.92:
-        state.delete_many(keys)
+        state.write(deletes=keys)
         for each in keys:
             model.pop(each, None)
     elif action < 0.95:

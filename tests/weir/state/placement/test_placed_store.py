@@ -72,7 +72,7 @@ def test_a_deleted_key_does_not_come_back(world, fetched_first):
     world.state.ownership.adopt({GROUP: 1}, world.peer.address, migrate=True)
     if fetched_first:
         world.state.get_many([key("k")])
-    world.state.delete_many([key("k")])
+    world.state.write(deletes=[key("k")])
     assert world.state.get_many([key("k")]) == [None]
     assert world.state.get_many([key("k"), key("l")]) == [None, b"2"]
     assert list(world.state.scan()) == [(key("l"), b"2")]
@@ -85,7 +85,7 @@ def test_a_deleted_key_does_not_come_back(world, fetched_first):
 def test_a_key_put_after_its_deletion_is_there(world):
     world.there.put_many([key("k")], [b"1"])
     world.state.ownership.adopt({GROUP: 1}, world.peer.address, migrate=True)
-    world.state.delete_many([key("k")])
+    world.state.write(deletes=[key("k")])
     world.state.put_many([key("k")], [b"again"])
     assert list(world.state.scan()) == [(key("k"), b"again")]
     complete_all(world.state)

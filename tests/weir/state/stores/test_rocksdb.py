@@ -223,7 +223,7 @@ def test_what_comes_is_newer_than_earlier_range_deletes_and_older_than_later_wri
         changed = keys[turn :: 3 + turn]
         store.put_many(changed, [b"written %d" % turn] * len(changed))
         model.update(dict.fromkeys(changed, b"written %d" % turn))
-        store.delete_many(keys[::11])
+        store.write(deletes=keys[::11])
         model = {key: value for key, value in model.items() if key not in set(keys[::11])}
         if turn % 3 == 2:
             store.checkpoint(tmp_path / f"image-{turn}")

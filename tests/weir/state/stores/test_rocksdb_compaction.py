@@ -55,7 +55,7 @@ def test_files_become_smaller(tmp_path):
     before = store.stats().disk_bytes
     gone = [key for index, key in enumerate(keys) if index % 10]
     for start in range(0, len(gone), 1_000):
-        store.delete_many(gone[start : start + 1_000])
+        store.write(deletes=gone[start : start + 1_000])
     for group in range(4):
         store.give_back(group, 1, 20_000 * 60)
     assert store.wait_given_back(30)

@@ -103,7 +103,7 @@ def test_entries_that_change_behind_the_barrier_are_not_in_the_capture() -> None
     cache.put_many([b"a", b"b", b"gone"], [b"1", b"1", b"1"])
     cache.flush()
     cache.put_many([b"a", b"c"], [b"2", b"2"])
-    cache.delete_many([b"gone"])
+    cache.write(deletes=[b"gone"])
     capture = captured(cache)
     cache.put_many([b"a"], [b"3"])
     assert list(cache.scan()) == [(b"a", b"3"), (b"b", b"1"), (b"c", b"2")], "written or not"

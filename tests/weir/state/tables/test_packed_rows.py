@@ -304,7 +304,7 @@ def test_readers_of_a_store_find_the_keys_of_other_panes_and_leave_out_what_is_o
     assert list(scan_entries(backend.scan, first, last)) == within
     assert list(scan_entries(backend.scan, first, last, reverse=True)) == within[::-1]
     assert get_entries(backend.get_many, backend.scan, list(everything)) == list(everything.values())
-    backend.delete_many([key for key, _ in panes[10].stored(7)])
+    backend.write(deletes=[key for key, _ in panes[10].stored(7)])
     within = [each for each in within if each[0] >= layout.encode_key(1, 7, time_bytes(40))]
     assert list(scan_entries(backend.scan, first, last)) == within
 

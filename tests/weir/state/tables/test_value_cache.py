@@ -6,8 +6,8 @@ from tests.weir.state.failing_backend import FailingBackend
 from weir.errors import StateError
 from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.values.hidden_ranges import RANGES_MAX
-from weir.state.tables.values.value_groups import ENTRY_OVERHEAD_BYTES, entry_bytes
 from weir.state.tables.values.value_cache import WriteBackCache
+from weir.state.tables.values.value_groups import ENTRY_OVERHEAD_BYTES, entry_bytes
 from weir.state.tables.values.value_writes import WRITE_ENTRIES_MAX
 
 
@@ -16,7 +16,7 @@ def test_writes_reach_the_backend_at_flush_in_chunks() -> None:
     cache = WriteBackCache(below, 1 << 24)
     keys = [b"%05d" % index for index in range(2 * WRITE_ENTRIES_MAX + 1)]
     cache.put_many(keys, keys)
-    cache.delete_many(keys[:1])
+    cache.write(deletes=keys[:1])
     assert below.stats().puts == 0
     cache.flush()
     assert [key for key, _ in below.scan()] == keys[1:]
