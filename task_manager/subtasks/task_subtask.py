@@ -13,9 +13,9 @@ from task_manager.checkpoints.checkpoint_inputs import BarrierPassing, Checkpoin
 from task_manager.exchange.inbox import GONE, ChannelOpened, Delivery, RowsWanted, no_release
 from task_manager.ownership.group_ownership import GroupState, Ownership, RescaleReports
 from task_manager.progress import InputWatermark
+from task_manager.subtasks.mailbox import ToldEvents
 from task_manager.subtasks.subtask import Subtask
 from task_manager.subtasks.subtask_parts import SubtaskParts
-from task_manager.subtasks.told_events import ToldEvents
 from weir.author.operator import HELD_INPUT, Json
 from weir.errors import StateError
 from weir.operators.step_flow import StepFlow
