@@ -1,4 +1,4 @@
-"""Sums, extremes and means of decimals; two cells hold one (``weir.operators.aggregation.decimals``)."""
+"""Sums, extremes and means of decimals; two cells hold one (``weir.operators.aggregation.decimal_folds``)."""
 
 from __future__ import annotations
 
@@ -6,12 +6,54 @@ import numpy as np
 import pyarrow as pa
 from typing_extensions import override
 
+from weir.errors import WeirError
 from weir.operators.aggregation import decimal_kernels as kernels
 from weir.operators.aggregation import fold_kernels
-from weir.operators.aggregation.columns import Cells, FoldRows
-from weir.operators.aggregation.decimals import decimal_cells, decimals_of, means_of, too_long
+from weir.operators.aggregation.columns import Cells, FoldRows, name_of, rows_that_count
 from weir.operators.aggregation.fold import Fold, Room
-from weir.specs.aggregate_functions import decimal_type
+from weir.specs.aggregate_functions import AnyAggregate, decimal_type
+
+
+def decimal_cells(column: pa.Array | None, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Values of a column of decimals as int64, shape (rows, 2), and which rows count (of length 0: all)."""
+    assert column is not None, "the graph checks that there is a column"
+    values = np.frombuffer(column.buffers()[1], dtype=np.int64).reshape(-1, 2)
+    return values[column.offset : column.offset + len(column)], rows_that_count(column, mask)
+
+
+def decimals_of(cells: np.ndarray, valid: np.ndarray, dtype: pa.DataType) -> pa.Array:
+    """What :func:`decimal_cells` took, of a type of its own; null where ``valid`` is 0 or False."""
+    bits = None
+    if not valid.all():
+        bits = pa.py_buffer(np.packbits(valid != 0, bitorder="little"))
+    return pa.Array.from_buffers(dtype, len(cells), [bits, pa.py_buffer(np.ascontiguousarray(cells))])
+
+
+def means_of(aggregate: AnyAggregate, sums: np.ndarray, counts: np.ndarray, dtype: pa.DataType) -> pa.Array:
+    """Means of values of type ``dtype``; null where there is no value.
+
+    Args:
+        aggregate: for messages.
+        sums: int64, shape (results, 2).
+        counts: int64, shape (results,).
+        dtype: of the values.
+
+    Raises:
+        WeirError: a mean has more than 38 digits.
+    """
+    made, counts = np.array(sums, order="C"), np.ascontiguousarray(counts)
+    target = decimal_type("mean", dtype)
+    if kernels.divide(made, counts, target.scale - dtype.scale) >= 0:
+        raise too_long(aggregate)
+    return decimals_of(made, counts > 0, target)
+
+
+def too_long(aggregate: AnyAggregate) -> WeirError:
+    """A sum or mean does not fit its type."""
+    return WeirError(
+        f"aggregate {name_of(aggregate)}: a key's {aggregate.function} passes the 38 digits of a decimal; cast the "
+        "column to float64 first"
+    )
 
 
 class _DecimalFold(Fold):
