@@ -11,7 +11,7 @@ from weir.author.operator import NEVER_US, OperatorContext
 from weir.errors import InputError
 from weir.operators.kafka.sink import KafkaSink
 from weir.operators.kafka.slots import SLOTS, GroupRecord, Slots, ids_of
-from weir.operators.sinks.commits import Commits
+from weir.operators.sinks.late_commits import Commits
 from weir.operators.sinks.places import open_place
 from weir.operators.sinks.two_phase import TwoPhaseSink
 
