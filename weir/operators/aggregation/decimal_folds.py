@@ -1,4 +1,8 @@
-"""Sums, extremes and means of decimals; two cells hold one (``weir.operators.aggregation.decimal_folds``)."""
+"""Sums, extremes and means of decimals: exact, as integers of 128 bits in two cells, of up to 38 digits.
+
+Results are of the types of SQL: a sum has the column's digits after the point and 38 in all, a minimum the column's
+type, a mean six digits after the point at least, rounded half away from zero (``weir.specs.aggregate_functions``).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compiled loops of aggregates over decimals; for running aggregates and for windows. Called by ``decimals`` only.
+"""Compiled loops of aggregates over decimals; for running aggregates and for windows. Called by ``decimal_folds`` only.
 
 A decimal is an integer of 128 bits in two columns of int64: its low bits, then its high ones. Common arguments:
 
