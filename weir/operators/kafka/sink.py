@@ -14,8 +14,8 @@ transactional id of its own (``slots``). Records of a partition are in the order
 it. When all slots are taken, rows are written to the log only, and sent later: still in order, since nothing is sent
 before them.
 
-Commits are in a thread of their own (``sinks.late_commits``), one transaction after the other: a mark says of all earlier
-ones that they are committed, too. What a commit fails with fails the subtask, and the next deployment commits.
+Commits are in a thread of their own (``sinks.late_commits``), one transaction after the other: a mark says of all
+earlier ones that they are committed, too. What a commit fails with fails the subtask, and the next deployment commits.
 
 The group is made by chance when a run begins, one per subtask, and goes along in its snapshots::
 

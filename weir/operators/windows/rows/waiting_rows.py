@@ -65,7 +65,7 @@ class WaitingRows:
         self.first_ms = min(self._firsts_ms.values())
 
     def released(self, operator: TimedOperator) -> Iterator[pa.RecordBatch | SideRows]:
-        """Yield what the operator makes of rows that wait for the lowest watermark, each by itself; they wait no more."""
+        """Yield what becomes of each of the rows that wait for the lowest watermark, by itself; they wait no more."""
         for batch in self.take():
             for index in range(batch.num_rows):
                 row = batch.slice(index, 1)
