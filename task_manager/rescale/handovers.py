@@ -10,6 +10,7 @@ from task_manager.ownership.group_ownership import GivenGroups
 from task_manager.rescale.ownership_reports import OwnershipReports
 from task_manager.rescale.ports import Copies, LocalSubtask, Peers, Shipping, Spawn
 from task_manager.rescale.relink_sender import RelinkSender
+from weir import threads
 from weir.errors import HandshakeError, WeirError
 from weir.protocol.rescale.rescale_owner import HandoverReceived
 from weir.types import SubtaskId
@@ -99,9 +100,6 @@ class Handovers:
             elif self._shipping is not None:
                 self._ship(handover, address, self._shipping)
             else:
-                self._copies.complete(
-                    handover.target, handover.version, handover.groups, handover.given.cached
-                )
                 self._send(handover, address)
         except WeirError as error:
             self._failed(handover, error)
@@ -135,12 +133,16 @@ class Handovers:
         def failed(error: WeirError) -> None:
             self._failed(handover, error)
 
-        for location, groups in handover.by_location().items():
-            if location == self._address and self._relinks is not None:
-                self._relink(handover, address, groups, self._relinks, failed)
-            else:
-                event = HandoverReceived(handover.version, groups, location)
-                self._peers.hand_over(address, handover.target, event, 0, failed)
+        by_location = handover.by_location()
+        groups = by_location.get(self._address)
+        if groups is None or self._relinks is None:
+            self._complete(handover)
+        else:
+            self._relink(handover, address, groups, self._relinks, failed)
+            del by_location[self._address]
+        for location, others in by_location.items():
+            event = HandoverReceived(handover.version, others, location)
+            self._peers.hand_over(address, handover.target, event, 0, failed)
 
     def _relink(
         self,
@@ -150,11 +152,20 @@ class Handovers:
         relinks: RelinkSender,
         failed: Callable[[WeirError], None],
     ) -> None:
-        """The state stays here, too; what the new owner needs of it beside images of a checkpoint goes first."""
-        changed = handover.given.changed
-        for part in relinks.send(handover.source, handover.version, address, groups, changed):
+        """The state stays here, too; what the new owner needs of it beside images of a checkpoint goes first.
+
+        So does the rest of the cache, at the same time: rows of the groups wait for both.
+        """
+        completing = threads.start(lambda: self._complete(handover), "cache-rest")
+        parts = relinks.send(handover.source, handover.version, address, groups, handover.given.changed)
+        completing.join()
+        for part in parts:
             event = HandoverReceived(handover.version, part.groups, self._address)
             self._peers.hand_over(address, handover.target, event, part.bytes_sent, failed, part.offer)
+
+    def _complete(self, handover: _Handover) -> None:
+        """Send what the new owner still needs of the cache."""
+        self._copies.complete(handover.target, handover.version, handover.groups, handover.given.cached)
 
     def _failed(self, handover: _Handover, error: WeirError) -> None:
         if not self._closed and not self.fail(handover.source, error):

@@ -30,7 +30,7 @@ TIMER_VALUE = b"\x01"
 #: The place of a group is written when so many of its timers have fired since: a new owner walks over them.
 FIRED_MAX = 512
 #: Timers that new owners are told of in a handover, at most: a share of each group, since rows of the groups wait.
-TOLD_MAX = 4_096
+TOLD_MAX = 16_384
 #: Entries that are written in one call of :meth:`TimerTable.flush_part`, at most.
 _PART_ENTRIES_MAX = 1_000
 #: How far the bound may be exceeded while a checkpoint is written, as a part of it.
