@@ -60,7 +60,7 @@ class StateReader(ABC):
         return self.scan(start, stop, reverse=reverse)
 
     def scan_here(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """As :meth:`scan`, for who knows that an image or a former owner has nothing that counts and is not here."""
+        """Scan a range of which, as the caller knows, images and former owners have nothing that is not here."""
         return self.scan(start, stop)
 
     def scan_prefix(self, prefix: bytes, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
