@@ -16,4 +16,13 @@ The names here are all that a job needs::
 import lazy_loader
 
 __version__ = "0.1.0"
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+_loaded, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+
+
+def __getattr__(name: str) -> object:
+    """Return what is loaded at its first use; called by Python for what is not there yet."""
+    if name in __all__ or name.startswith("_"):
+        return _loaded(name)
+    from weir.spelling import did_you_mean
+
+    raise AttributeError(f"weir has no {name!r}{did_you_mean(name, __all__)}")

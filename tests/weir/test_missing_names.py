@@ -205,3 +205,12 @@ def test_an_exception_of_a_run_has_the_row(make, cause, note):
 class Halves(weir.KeyedProcess):
     def process(self, key, row, context):
         yield half(row)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"), [("tumble", "tumbling"), ("JSONLines", "JsonLines"), ("Sum", "sum")]
+)
+def test_a_misspelled_name_of_weir_is_told_with_the_one_that_was_meant(name, meant):
+    with pytest.raises(AttributeError, match=f"weir has no '{name}'; did you mean '{meant}'?"):
+        getattr(weir, name)
+    assert not hasattr(weir, "__wrapped__")
