@@ -421,7 +421,7 @@ def test_import_of_weir_is_lean():
 def test_public_names_exist():
     for name in weir.__all__:
         assert getattr(weir, name) is not None
-    with pytest.raises(AttributeError, match="No weir attribute Dataflwo"):
+    with pytest.raises(AttributeError, match="weir has no 'Dataflwo'; did you mean 'Dataflow'"):
         _ = weir.Dataflwo
 
 

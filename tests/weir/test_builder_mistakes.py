@@ -86,3 +86,25 @@ def test_deduplicate_by_decimals_says_how_to_go_by_them():
         weir.GraphError, match=r"column 'price', which is decimal128.* exactly, .* \* 100\).cast"
     ):
         source().key_by("k").deduplicate("t", keep="last", by="price")
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (
+            lambda keyed: keyed.window(weir.tumbling("1s")).aggregate("a", "count"),
+            r"""aggregate: 'count' has no name; write aggregate\("name", n=weir.count\(\)""",
+        ),
+        (lambda keyed: keyed.aggregate("a", weir.count()), "aggregate: .* has no name; write"),
+        (lambda keyed: keyed.top("t", "x", 3), "top: "),
+        (
+            lambda keyed: keyed.top("t", by="x", rows=3, ascend=True),
+            "no argument 'ascend'; did you mean 'ascending'",
+        ),
+        (lambda keyed: keyed.filter("f", where=pl.col("x") > 1), "filter: "),
+        (lambda keyed: keyed.deduplicate("d", witin="1s"), "no argument 'witin'; did you mean 'within'"),
+    ],
+)
+def test_arguments_that_a_step_has_not_got_are_told_in_one_line(make, said):
+    with pytest.raises(weir.GraphError, match=said):
+        make(source().key_by("k"))

@@ -8,9 +8,12 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from weir.errors import GraphError
+from weir.spelling import did_you_mean
 
 _Kind = TypeVar("_Kind", bound=type)
 
+#: Characters of an argument that a message shows.
+_SHOWN_MAX = 40
 #: What comes after the name, by method.
 _EXAMPLES = {
     "filter": 'pl.col("x") > 0',
@@ -47,6 +50,7 @@ def _checked(
 ) -> Callable[..., Any]:
     needed = [each for each in others if _is_needed(each)]
     positional = [each for each in others if each.kind is each.POSITIONAL_OR_KEYWORD]
+    kinds = {each.kind for each in others}
 
     @functools.wraps(function)
     def call(self: Any, *given: Any, **settings: Any) -> Any:
@@ -56,6 +60,16 @@ def _checked(
             what = f", got {type(name).__name__}" if is_given else ""
             raise GraphError(
                 f"{method}: the first argument is the name of the step{what}; write {_example(method, others)}"
+            )
+        if len(given) > 1 + len(positional) and inspect.Parameter.VAR_POSITIONAL not in kinds:
+            raise GraphError(
+                f"{method}: {_short(given[1 + len(positional)])} has no name; write {_example(method, others)}"
+            )
+        unknown = [each for each in settings if each not in {"name", *(known.name for known in others)}]
+        if unknown and inspect.Parameter.VAR_KEYWORD not in kinds:
+            settings_known = [each.name for each in others]
+            raise GraphError(
+                f"{method}: there is no argument {unknown[0]!r}{did_you_mean(unknown[0], settings_known)}"
             )
         is_there = {each.name for each in positional[: max(0, len(given) - 1)]} | settings.keys()
         missing = next((each.name for each in needed if each.name not in is_there), None)
@@ -67,6 +81,11 @@ def _checked(
         return function(self, *given, **settings)
 
     return call
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN_MAX else f"the {type(value).__name__}"
 
 
 def _is_needed(parameter: inspect.Parameter) -> bool:
