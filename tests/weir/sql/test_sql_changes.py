@@ -148,5 +148,5 @@ def test_steps_of_python_go_on_with_other_expressions():
 )
 def test_another_column_within_a_query_that_rows_are_looked_for_in_is_refused(wanted):
     before, after = (f"SELECT id FROM t WHERE {wanted.format(column)}" for column in "ab")
-    with pytest.raises(WeirError, match="step 'v.join'"):
+    with pytest.raises(WeirError, match=r"step 'v\.join'"):
         _went_on(before, after)
