@@ -70,9 +70,8 @@ class Sweep(weir.KeyedProcess):
     next_ms = weir.ValueState(int, 0)
     #: Up to when the sweep that is under way takes timers; 0: none is.
     until_ms = weir.ValueState(int, 0)
-    #: Timers that were taken and are not told to the windows yet, and how late they were together.
+    #: Timers that were taken and are not told to the windows yet.
     fired = weir.ValueState(int, 0)
-    fired_late_ms = weir.ValueState(int, 0)
 
     def __init__(self, settings: SweepSettings) -> None:
         self._settings = settings
@@ -145,7 +144,7 @@ class Sweep(weir.KeyedProcess):
         if len(due):
             times_ms = due["key_0"].to_numpy()
             self.fired.value += len(due)
-            self.fired_late_ms.value += now_ms * len(due) - int(times_ms.sum())
+            tally.add("timer_delay_ms", now_ms * len(due) - int(times_ms.sum()))
             tally.highest("timer_delay_ms_max", now_ms - int(times_ms[0]))
         took = _Times.now() - began
         if len(due) == self._count:
@@ -176,8 +175,7 @@ class Sweep(weir.KeyedProcess):
     def _tell_fired(self, tally: Tally) -> None:
         """Add what was taken since the last time: of the state, so that a failure loses none and tells none twice."""
         tally.add("timers_fired", self.fired.value)
-        tally.add("timer_delay_ms", self.fired_late_ms.value)
-        self.fired.value = self.fired_late_ms.value = 0
+        self.fired.value = 0
 
     def _arrange(self, next_ms: int, context: weir.KeyContext) -> None:
         self.next_ms.value = next_ms
