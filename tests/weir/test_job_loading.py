@@ -217,7 +217,7 @@ def test_wrong_parameters(job, given, message):
         ("import weir\ndef build(): return weir.Dataflow('x')", "job wj_bad: job 'x': it has no source"),
         (
             "import weir\ndef build(): weir.tumblng('1s')",
-            r"No weir attribute tumblng; did you mean 'tumbling'\? \(/",
+            r"weir has no 'tumblng'; did you mean 'tumbling'\? \(/",
         ),
         ("import weir\ndef build(): weir.Dataflow('x').sorce()", r"'sorce'; did you mean 'source'\? \(/"),
         ("def build(): flow = 1; return flwo", r"'flwo' is not defined; did you mean 'flow'\? \(/"),

@@ -53,7 +53,7 @@ def calling_line() -> str:
 
 def suggestion(error: BaseException) -> str:
     """``"; did you mean 'x'?"`` of a name or an attribute that is nearly right; empty if none is near."""
-    if not isinstance(error, AttributeError | NameError) or not error.name:
+    if not isinstance(error, AttributeError | NameError) or not error.name or "did you mean" in str(error):
         return ""
     if isinstance(error, AttributeError):
         known = {name for name in dir(error.obj) if not name.startswith("_")}
