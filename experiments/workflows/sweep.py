@@ -26,10 +26,10 @@ from experiments.workflows.windows import Tally
 _SLICE, _SLICE_MIN, _SLICE_MAX = 500, 500, 20_000
 #: A slice is at most so many times as long as the one before.
 _GROWTH_MAX = 2.0
-#: What a slice deletes is written after it: with that it has the step so many times as long. Then at least as long as
-#: it took by the clock is for rows, and so many times as long as it took of the processor: they need the GIL on their
-#: way here.
-_WRITTEN_FACTOR, _REST_FACTOR = 1.6, 2.0
+#: What a slice deletes is written after it, and it is told to the windows: with that it has the step so many times as
+#: long. Then at least as long as it took by the clock is for rows, and so many times as long as it took of the
+#: processor: they need the GIL on their way here.
+_WRITTEN_FACTOR, _REST_FACTOR = 1.75, 2.0
 #: Slices since the last rows that are remembered.
 _SLICES_KEPT = 1_000
 #: As large as the payload of a timer there.
@@ -46,7 +46,7 @@ class SweepSettings:
 
     Attributes:
         every_ms: from one sweep to the next.
-        slice_ms: how long a slice takes of the processor, without what it deletes (``_WRITTEN_FACTOR``).
+        slice_ms: how long a slice takes of the processor, without what it deletes and tells (``_WRITTEN_FACTOR``).
         timer_delay_ms: of the engine, from the start of a task to its timer.
         window_ms: length of the windows of metrics.
     """
