@@ -26,7 +26,7 @@ _STATISTICS = """
 _DAY = "DATE_FORMAT(TIMESTAMP_MILLIS(window_start), 'yyyy-MM-dd')"
 
 #: One text on both engines.
-_SAME = ("q0", "q2", "q3", "q10", "q13", "q18", "q20", "q21", "q22")
+_SAME = ("q0", "q2", "q3", "q10", "q18", "q20", "q21", "q22")
 
 TEXTS = {
     **{query: SQL[query] for query in _SAME},
@@ -72,6 +72,7 @@ TEXTS = {
     "q12": """
         SELECT bidder, COUNT(*) AS bid_count, window_start, window_end
         FROM TUMBLE(bid, PROCTIME(), INTERVAL '10' SECOND) GROUP BY bidder, window_start, window_end""",
+    "q13": "SELECT auction, bidder, price, date_time, item_of(auction) AS value FROM bid",
     "q14": """
         SELECT auction, bidder, euros AS price,
             CASE WHEN hour BETWEEN 8 AND 18 THEN 'dayTime' WHEN hour <= 6 OR hour >= 20 THEN 'nightTime'

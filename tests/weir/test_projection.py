@@ -56,6 +56,25 @@ def test_functions_and_sinks_read_all_that_they_are_given():
     assert plan(flow)[0] == {"events": ["a"]}
 
 
+def _with_double(batch):
+    return batch.append_column("twice", pa.array([2 * a for a in batch["a"].to_pylist()], pa.int64()))
+
+
+def test_a_function_that_says_what_it_reads_is_given_what_is_read_after_it(tmp_path):
+    schema = {name: int for name in "abcd"}
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(dict.fromkeys("abcd", n)) + "\n" for n in range(5)))
+    flow = weir.Dataflow("job")
+    events = flow.source("events", weir.JsonLines(str(tmp_path / "in.jsonl"), schema=schema))
+    doubled = events.map_batches("double", _with_double, {**schema, "twice": int}, reads=["a"])
+    doubled.select("chosen", "twice", "c").sink("out", weir.Collect())
+    assert plan(flow)[0] == {"events": ["a", "c"]}
+    assert weir.run(flow)["out"].to_polars().sort("c").rows() == [(2 * n, n) for n in range(5)]
+    with pytest.raises(weir.GraphError, match=r"double: reads has no column 'aa'; did you mean 'a'\?"):
+        events.map_batches("double", _with_double, {**schema, "twice": int}, reads=["aa"])
+    with pytest.raises(weir.GraphError, match="hands all columns on as they are, but schema has no 'b'"):
+        events.map_batches("double", _with_double, {"a": int, "twice": int}, reads=["a"])
+
+
 def test_each_branch_is_sent_its_own_columns():
     flow = weir.Dataflow("job")
     events = flow.source("events", lines())

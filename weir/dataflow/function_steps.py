@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Self
 
 import pyarrow as pa
@@ -15,6 +15,7 @@ from weir.specs import FlatMapSpec, MapBatchesSpec, MapSpec, UserOperatorSpec
 from weir.specs.async_map import MapAsyncSpec, check_is_async, check_is_plain
 from weir.specs.lookup_joins import LookupJoinSpec, added_columns
 from weir.specs.lookups import LookupFunction, LookupSpec, LookupType
+from weir.spelling import did_you_mean
 from weir.state.ttl import duration_ms
 
 
@@ -27,18 +28,31 @@ class FunctionSteps(StreamFrame[StreamT]):
         function: Callable[[pa.RecordBatch], pa.RecordBatch],
         schema: Columns | None = None,
         *,
+        reads: Sequence[str] | None = None,
         parallelism: int | None = None,
     ) -> StreamT:
         """Call ``function(batch) -> batch`` with record batches: user columns, then both time columns.
 
         ``schema`` has the user columns of the result (None: the same as the input's). A result without time
         columns gets those of the input if it has as many rows. What the function remembers does not survive a restart.
+
+        ``reads`` has the columns that a function reads that only adds columns: it returns all columns of its batch as
+        they are. Columns that neither it nor anything after it reads are not read at all, and do not come.
         """
-        return self._step(
-            name,
-            MapBatchesSpec(_plain(name, function), self._schema(name, schema)),
-            parallelism,
-        )
+        made, given = self._schema(name, schema), self.schema
+        if reads is None:
+            return self._step(name, MapBatchesSpec(_plain(name, function), made), parallelism)
+        for column in reads:
+            if column not in given.names:
+                raise GraphError(f"{name}: reads has no column {column!r}{did_you_mean(column, given.names)}")
+        if lost := [each.name for each in given if each not in list(made)]:
+            raise GraphError(
+                f"{name}: a function with reads hands all columns on as they are, but schema has no {lost[0]!r} of "
+                "that type; add it, or leave reads out"
+            )
+        adds = frozenset(made.names).difference(given.names)
+        spec = MapBatchesSpec(_plain(name, function), made, frozenset(reads), adds)
+        return self._step(name, spec, parallelism)
 
     def map(
         self,

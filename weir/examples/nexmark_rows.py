@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 
@@ -86,13 +87,17 @@ def q22(auction: Auction) -> weir.Stream:
     )
 
 
+def side_input(auctions: np.ndarray) -> pa.StringArray:
+    """What the bounded side input has for each auction; shape (rows,)."""
+    return _items().take(pa.array(auctions % _SIDE_ROWS))
+
+
 @cache
-def _side_input() -> pa.StringArray:
+def _items() -> pa.StringArray:
     """The value of each key, from 0 on."""
     return pa.array([f"item {key}" for key in range(_SIDE_ROWS)], pa.string())
 
 
 def _with_side_input(batch: pa.RecordBatch) -> pa.RecordBatch:
-    keys = pa.array(batch.column("auction").to_numpy() % _SIDE_ROWS)
-    values = _side_input().take(keys)
+    values = side_input(batch.column("auction").to_numpy())
     return batch.add_column(4, pa.field("value", pa.string(), nullable=False), values)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -175,6 +175,26 @@ class MapBatchesSpec(_DeclaredSpec):
     runtime: ClassVar[str] = "weir.operators.stateless.functions:MapBatchesOperator"
     function: Callable[[pa.RecordBatch], pa.RecordBatch]
     schema: pa.Schema
+    #: The only columns of the input that the function reads: it hands all that it is given on as they are, and adds
+    #: those that only ``schema`` has. None: it may read all.
+    reads: frozenset[str] | None = field(default=None, metadata={"derived": True})
+    adds: frozenset[str] = field(default=frozenset(), metadata={"derived": True})
+
+    @override
+    def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
+        return self.schema if self.reads is None else self.schema_of(inputs[0].names)
+
+    def schema_of(self, given: Collection[str]) -> pa.Schema:
+        """Return the columns of the result for a function that hands on what it is given: these of the input."""
+        return pa.schema(
+            [column for column in self.schema if column.name in given or column.name in self.adds]
+        )
+
+    def read_columns(self, wanted: frozenset[str], schema: pa.Schema) -> frozenset[str]:
+        """What the function reads, and what is wanted of the others."""
+        if self.reads is None:
+            return frozenset(schema.names)
+        return self.reads | (wanted | {CHANGE_COLUMN}).intersection(schema.names)
 
 
 @dataclass(frozen=True)

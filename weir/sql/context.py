@@ -22,8 +22,10 @@ class PythonFunction:
 
     Attributes:
         name: as the text calls it.
-        function: what is called: with a value of each argument, None for NULL; or with a Polars series of each.
+        function: what is called: with a value of each argument, None for NULL; or with a Polars series or
+            an Arrow array of each.
         takes_series: whether it is called with series.
+        takes_arrays: whether it is called with arrays.
         result: type of what it returns.
         count: how many arguments it takes; None: any number.
     """
@@ -31,6 +33,7 @@ class PythonFunction:
     name: str
     function: Callable[..., Any]
     takes_series: bool
+    takes_arrays: bool
     result: pl.DataType
     count: int | None
 

@@ -82,10 +82,10 @@ def _described(
     except (TypeError, ValueError, NameError):
         hints, parameters = {}, None
     result = hints.get("return")
-    takes_series = pl.Series in hints.values()
+    takes_series, takes_arrays = (each in hints.values() for each in (pl.Series, pa.Array))
     if returns is not None:
         dtype = polars_type(returns)
-    elif takes_series or result is None:
+    elif takes_series or takes_arrays or result is None:
         raise Unplaced(
             f"nothing says what {name} returns; write CREATE FUNCTION {name} RETURNS DOUBLE AS '...', or annotate the "
             "function with -> float",
@@ -106,7 +106,7 @@ def _described(
         for each in parameters
     ):
         count = len(parameters)
-    return PythonFunction(name, function, takes_series, dtype, count)
+    return PythonFunction(name, function, takes_series, takes_arrays, dtype, count)
 
 
 def _plain(hint: Any) -> Any:
@@ -150,16 +150,19 @@ def with_calls(
         rows = solid(relation, context.steps.step("columns"), [*before, *zip(names, values, strict=True)])
         output = _free(function.name, taken | set(rows.stream.schema.names))
         field = pa.field(output, column_type(function.result))
-        call = functools.partial(
-            called, function.function, tuple(names), field, function.takes_series, short(node)
-        )
+        given = (function.function, tuple(names), field)
+        if function.takes_arrays:
+            call = functools.partial(called_with_arrays, *given, short(node))
+        else:
+            call = functools.partial(called, *given, function.takes_series, short(node))
         # Messages name it.
         vars(call)["__qualname__"] = function.name
         with at(node):
             schema = rows.stream.schema.insert(
                 len([each for each in rows.stream.schema.names if each != CHANGE_COLUMN]), field
             )
-            stream = rows.stream.map_batches(context.steps.step(function.name), call, schema)
+            step = context.steps.step(function.name)
+            stream = rows.stream.map_batches(step, call, schema, reads=names)
         relation = replace(rows, stream=stream)
         made = column(output, function.result)
         before.append((output, made))
@@ -222,6 +225,27 @@ def called(
             made = pl.Series(field.name, values, dtype, strict=True)
         except (TypeError, pl.exceptions.PolarsError) as error:
             raise ValueError(f"{text} returned a value that is no {type_words(dtype)}: {error}") from error
+    return _with_column(batch, field, made.to_arrow())
+
+
+def called_with_arrays(
+    function: Callable[..., Any],
+    arguments: tuple[str, ...],
+    field: pa.Field,
+    text: str,
+    batch: pa.RecordBatch,
+) -> pa.RecordBatch:
+    """As :func:`called`, of a function that takes Arrow arrays and returns one."""
+    found = function(*(batch.column(name) for name in arguments))
+    if not isinstance(found, pa.Array) or len(found) != batch.num_rows:
+        what = f"{len(found)} values" if isinstance(found, pa.Array) else type(found).__name__
+        raise ValueError(
+            f"{text} returned {what} for {batch.num_rows} rows; it must return an Arrow array of as many"
+        )
+    return _with_column(batch, field, found)
+
+
+def _with_column(batch: pa.RecordBatch, field: pa.Field, values: pa.Array) -> pa.RecordBatch:
     index = len([name for name in batch.schema.names if name not in (*SYSTEM_COLUMNS, CHANGE_COLUMN)])
-    column_made = made.to_arrow().cast(field.type)
-    return batch.add_column(index, field, column_made)
+    same = values.type == field.type
+    return batch.add_column(index, field, values if same else values.cast(field.type))

@@ -11,6 +11,8 @@ from weir.errors import GraphError
 from weir.sql.program import build_program
 
 _MODULE = """
+import pyarrow as pa
+import pyarrow.compute as pc
 import polars as pl
 
 def score(price: int | None, who: str | None) -> float | None:
@@ -30,6 +32,15 @@ def wrong(price: int) -> int:
 
 def fails(price: int) -> int:
     raise LookupError("no such price")
+
+def plus_one(price: pa.Array):
+    return pc.add(price, 1)
+
+def too_few(price: pa.Array):
+    return price.slice(1)
+
+def no_array(price: pa.Array):
+    return price.to_pylist()
 """
 _HEAD = "CREATE SOURCE t (id BIGINT NOT NULL, who VARCHAR, price BIGINT) WITH (connector = 'json', path = '{path}');\n"
 
@@ -70,6 +81,20 @@ def test_values_come_from_python(module):
         "SELECT id, d FROM (SELECT id, doubled(price) AS d FROM t) WHERE d >= 8",
     )
     assert sorted(over.rows()) == [(4, 8), (5, 10)]
+
+
+def test_arrow_arrays_come_from_python(module):
+    function = "CREATE FUNCTION f RETURNS BIGINT AS 'functions_of_test:{}';"
+    found = _run(module, function.format("plus_one"), "SELECT id, f(price) AS p FROM t WHERE f(id) > 3")
+    assert found.sort("id").rows() == [(3, None), (4, 5), (5, 6)]
+    for name, words in (
+        ("too_few", "returned 5 values for 6 rows"),
+        ("no_array", "returned list for 6 rows"),
+    ):
+        with pytest.raises(
+            weir.WeirError, match=rf"F\(id\) {words}; it must return an Arrow array of as many"
+        ):
+            _run(module, function.format(name), "SELECT f(id) AS x FROM t")
 
 
 @pytest.mark.parametrize(

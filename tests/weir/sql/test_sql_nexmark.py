@@ -20,7 +20,7 @@ def test_every_query_becomes_a_job(query: str):
     assert build(query).build().nodes
 
 
-@pytest.mark.parametrize("query", ["q2", "q5", "q8", "q11", "q14", "q21"])
+@pytest.mark.parametrize("query", ["q2", "q5", "q8", "q11", "q13", "q14", "q21"])
 def test_rows_are_those_of_the_builder(query: str, tmp_path: Path):
     found = []
     for name, make in (("sql", build), ("builder", nexmark.build)):

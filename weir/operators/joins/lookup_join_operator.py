@@ -9,13 +9,14 @@ from typing import Protocol
 import numpy as np
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from weir.author.operator import Operator, OperatorContext
 from weir.errors import InputError
 from weir.keys import hashing as weir_keys
 from weir.operators.joins.remembered_rows import FoundRows, KeyRows, RememberedRows, spread_parts
 from weir.rows import row_watermarks
-from weir.rows.records import as_authors_see, system_schema, user_columns, watermarks_of
+from weir.rows.records import as_authors_see, plain_array, system_schema, user_columns, watermarks_of
 from weir.specs.lookup_joins import LookupJoinSpec
 from weir.state.handles.block import Keys
 
@@ -79,6 +80,14 @@ class LookupJoinOperator(Operator):
         watermarks_ms = watermarks_of(batch)
         batch = as_authors_see(batch)
         rows, firsts, counts = self._found(batch)
+        if batch.num_rows <= self._batch_size and bool((counts == 1).all()):
+            places = plain_array(firsts)
+            found = [
+                pc.take(_whole(rows.column(name)), places, boundscheck=False) for name, _ in self._spec.added
+            ]
+            made = self._with_columns(batch, found)
+            yield (made if watermarks_ms is None else row_watermarks.with_column(made, watermarks_ms))
+            return
         leaving = np.maximum(counts, 1) if self._spec.how == "left" else counts
         columns = [_whole(rows.column(name)) for name, _ in self._spec.added]
         # Many rows of the table may have one key: what leaves is cut as what comes.
@@ -92,6 +101,9 @@ class LookupJoinOperator(Operator):
         arrays = [
             _of_type(batch.column(name), self._schema.field(other).type) for name, other in self._spec.on
         ]
+        now_s, numbers = self._clock.monotonic_s(), _whole_numbers(arrays)
+        if numbers is not None and (known := self._remembered.of_numbers(numbers, now_s)) is not None:
+            return known
         there = np.ones(batch.num_rows, dtype=np.bool_)
         for each in arrays:
             if each.null_count:
@@ -110,7 +122,8 @@ class LookupJoinOperator(Operator):
             asked = keyed.take(pa.array(keys.first_rows[positions]))
             return self._asked(asked, [distinct[at] for at in positions.tolist()])
 
-        found = self._remembered.found(distinct, self._clock.monotonic_s(), ask)
+        own = None if numbers is None else numbers[keys.first_rows]
+        found = self._remembered.found(distinct, now_s, ask, own)
         firsts[there], counts[there] = found.firsts[keys.inverse], found.counts[keys.inverse]
         return FoundRows(found.rows, firsts, counts)
 
@@ -148,13 +161,20 @@ class LookupJoinOperator(Operator):
         """Rows of the batch beside rows of the table, of which ``columns`` are added; nulls where ``is_alone``."""
         every = len(left) == batch.num_rows and bool((left == np.arange(len(left))).all())
         taken = batch if every else batch.take(pa.array(left))
-        user = len(user_columns(batch.schema))
         places = pa.array(np.where(is_alone, 0, right), mask=is_alone)
+        return self._with_columns(taken, [column.take(places) for column in columns])
+
+    def _with_columns(self, batch: pa.RecordBatch, columns: list[pa.Array]) -> pa.RecordBatch:
+        """The rows of the batch with the table's columns beside those of the user."""
+        user = len(user_columns(batch.schema))
         fields = self._spec.added_fields()
-        found = [column.take(places).cast(field.type) for column, field in zip(columns, fields, strict=True)]
+        found = [
+            column if column.type == field.type else column.cast(field.type)
+            for column, field in zip(columns, fields, strict=True)
+        ]
         schema = system_schema(pa.schema([*list(batch.schema)[:user], *fields]))
         return pa.RecordBatch.from_arrays(
-            [*taken.columns[:user], *found, *taken.columns[user:]], schema=schema
+            [*batch.columns[:user], *found, *batch.columns[user:]], schema=schema
         )
 
     def close(self) -> None:
@@ -162,6 +182,14 @@ class LookupJoinOperator(Operator):
         if self._reader is not None:
             self._reader.close()
             self._reader = None
+
+
+def _whole_numbers(keys: list[pa.Array]) -> np.ndarray | None:
+    """The values of a key of one column of BIGINT without nulls; int64, shape (rows,)."""
+    if len(keys) != 1 or not pa.types.is_int64(keys[0].type) or keys[0].null_count:
+        return None
+    numbers: np.ndarray = keys[0].to_numpy(zero_copy_only=True)
+    return numbers
 
 
 def _of_type(column: pa.Array, wanted: pa.DataType) -> pa.Array:

@@ -17,6 +17,8 @@ import pyarrow as pa
 _BYTES_MAX = 256 << 20
 #: Pieces of a generation's rows that are put together: each costs at every look.
 _PIECES_MAX = 16
+#: Whole numbers that are keys are places in an array if that has at most so many; 4 MB.
+_PLACES_MAX = 1 << 20
 
 
 class KeyRows(NamedTuple):
@@ -40,13 +42,53 @@ class FoundRows(NamedTuple):
 AskRows = Callable[[np.ndarray], KeyRows]
 
 
+class _Places:
+    """Slots of keys that are whole numbers and lie close together, found without a look at each key by itself."""
+
+    def __init__(self) -> None:
+        self._lowest = 0
+        #: Of the lowest number and those that follow it; -1: it has none.
+        self._slots = np.empty(0, dtype=np.int32)
+        self._is_used = True
+
+    def put(self, numbers: np.ndarray, slots: np.ndarray) -> None:
+        """Take in numbers, int64, with their slots; at least one."""
+        if not self._is_used:
+            return
+        lowest, end = int(numbers.min()), int(numbers.max()) + 1
+        if len(self._slots):
+            lowest, end = min(lowest, self._lowest), max(end, self._lowest + len(self._slots))
+        if end - lowest > _PLACES_MAX:
+            self._is_used, self._slots = False, np.empty(0, dtype=np.int32)
+            return
+        if end - lowest > len(self._slots):
+            wider = np.full(end - lowest, -1, dtype=np.int32)
+            wider[self._lowest - lowest :][: len(self._slots)] = self._slots
+            self._lowest, self._slots = lowest, wider
+        self._slots[numbers - self._lowest] = slots
+
+    def of(self, numbers: np.ndarray) -> np.ndarray | None:
+        """The slot of each number; None: some number may have none."""
+        if not len(self._slots) or not len(numbers):
+            return None
+        # What is below the lowest becomes as large as can be.
+        places = (numbers - self._lowest).view(np.uint64)
+        if int(places.max()) >= len(self._slots):
+            return None
+        slots = self._slots[places]
+        return slots if int(slots.min()) >= 0 else None
+
+
 class _Generation:
     def __init__(self, schema: pa.Schema) -> None:
         self._slots: dict[bytes, int] = {}
+        self.places = _Places()
         self.firsts = np.empty(0, dtype=np.int64)
         self.counts = np.empty(0, dtype=np.int64)
         self.until_s = np.empty(0, dtype=np.float64)
         self._rows = schema.empty_table()
+        #: When the first of them is forgotten.
+        self._ends_s = float("inf")
         #: What keys and rows take.
         self.bytes = 0
 
@@ -70,6 +112,15 @@ class _Generation:
             found[(found >= 0) & (self.until_s[found] <= now_s)] = -1
         return found
 
+    def found(self, numbers: np.ndarray, now_s: float) -> FoundRows | None:
+        """The rows of keys that are whole numbers; None: a key is not known, or no longer, or is looked for."""
+        slots = self.places.of(numbers)
+        if slots is None or (self._ends_s <= now_s and bool((self.until_s[slots] <= now_s).any())):
+            return None
+        if self._rows.num_columns and self._rows.column(0).num_chunks > 1:
+            self._rows = self._rows.combine_chunks()
+        return FoundRows(self._rows, self.firsts[slots], self.counts[slots])
+
     def add(self, keys: Sequence[bytes], rows: KeyRows, until_s: np.ndarray) -> None:
         """Take in keys with their rows; ``until_s`` (monotonic, float64) has how long each counts."""
         start = len(self.firsts)
@@ -78,6 +129,7 @@ class _Generation:
         self.firsts = np.concatenate([self.firsts, firsts])
         self.counts = np.concatenate([self.counts, rows.counts])
         self.until_s = np.concatenate([self.until_s, until_s])
+        self._ends_s = min(self._ends_s, float(until_s.min(initial=np.inf)))
         self.bytes += sum(map(len, keys)) + rows.rows.nbytes
         if rows.rows.num_rows:
             self._rows = pa.concat_tables([self._rows, rows.rows])
@@ -101,13 +153,28 @@ class RememberedRows:
         self._schema, self._size_max, self._ttl_s = schema, size_max, ttl_s
         self._young, self._old = _Generation(schema), _Generation(schema)
 
-    def found(self, keys: Sequence[bytes], now_s: float, ask: AskRows) -> FoundRows:
+    def of_numbers(self, numbers: np.ndarray, now_s: float) -> FoundRows | None:
+        """The rows of keys that are whole numbers, if all are remembered and lie close together.
+
+        Args:
+            numbers: int64, shape (rows,); some may be there several times.
+            now_s: monotonic.
+
+        Returns:
+            For each of the numbers; None: :meth:`found` tells.
+        """
+        return self._young.found(numbers, now_s)
+
+    def found(
+        self, keys: Sequence[bytes], now_s: float, ask: AskRows, numbers: np.ndarray | None = None
+    ) -> FoundRows:
         """The rows of some keys, each of which is there once.
 
         Args:
             keys: canonical bytes.
             now_s: monotonic.
             ask: is called once, at most, with those that are not remembered.
+            numbers: the keys themselves where they are whole numbers; int64, shape (keys,).
         """
         young = self._young
         slots = young.slots(keys, now_s)
@@ -127,6 +194,8 @@ class RememberedRows:
                 until_s = np.full(len(asked), now_s + self._ttl_s)
                 young.add([keys[at] for at in asked.tolist()], ask(asked), until_s)
             slots = young.slots(keys, now_s)
+        if numbers is not None:
+            young.places.put(numbers, slots)
         found = FoundRows(young.rows, young.firsts[slots], young.counts[slots])
         if young.size > self._size_max // 2 or young.bytes > _BYTES_MAX // 2:
             self._old = young if self._size_max else _Generation(self._schema)

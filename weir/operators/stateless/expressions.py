@@ -7,7 +7,7 @@ replace a key column after ``key_by``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 import polars as pl
@@ -23,6 +23,14 @@ from weir.rows.records import KEY_HASH_COLUMN, SYSTEM_COLUMNS, plain_array, syst
 from weir.rows.schemas import small_type
 from weir.specs import FilterSpec, PassThroughSpec, SelectSpec, UnionSpec, WithColumnsSpec
 from weir.specs.row_wise import has_selector, named_columns
+
+#: Of columns that come back from Polars as what they were; times are, too, but for seconds.
+_KEPT_TYPES = frozenset(
+    {
+        *(pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()),
+        *(pa.float32(), pa.float64(), pa.bool_(), pa.string(), pa.binary(), pa.date32()),
+    }
+)
 
 
 class ExpressionInput:
@@ -137,15 +145,17 @@ def make_filter(spec: FilterSpec) -> FilterOperator:
 
 
 class WithColumnsOperator(Operator):
-    """Adds or replaces columns. New ones stand after the user columns and before the system columns."""
+    """Adds or replaces columns. New ones stand after the user columns and before the system columns.
+
+    Polars computes them, but for those that only give a column another name.
+    """
 
     def __init__(self, spec: WithColumnsSpec) -> None:
-        self._expressions = QuickExpressions(spec.expressions)
-        self._input = ExpressionInput(spec.expressions)
+        self._all = spec.expressions
         self._name = spec.kind
-        self._written: frozenset[str] | None = None
         self._input_schema: pa.Schema | None = None
-        self._output_schema: pa.Schema | None = None
+        #: What Polars computes.
+        self._written: tuple[str, ...] = ()
 
     def open(self, context: OperatorContext) -> None:
         """Remember the step's name for messages."""
@@ -153,35 +163,68 @@ class WithColumnsOperator(Operator):
 
     def process(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
         """Return one batch with as many rows."""
-        frame = self._input.frame(batch)
+        is_new = self._input_schema is None or self._input_schema != batch.schema
+        if is_new:
+            self._divide(batch.schema)
+        made: dict[str, pa.Array] = {new: batch.column(place) for new, place in self._places.items()}
+        if self._computes:
+            frame = self._input.frame(batch)
+            if is_new:
+                self._written = tuple(self._told(self._expressions.select, frame.clear()).columns)
+            frame = self._told(self._expressions.with_columns, frame)
+            made |= {name: _to_arrow(frame.get_column(name)) for name in self._written}
+        if is_new:
+            self._output_schema = self._schema(batch.schema, made)
+        columns = [made[name] if name in made else batch.column(name) for name in self._output_schema.names]
+        return (pa.RecordBatch.from_arrays(columns, schema=self._output_schema),)
+
+    def _divide(self, schema: pa.Schema) -> None:
+        """Rows come with this schema from now on: tell names from what Polars computes."""
+        renamed: dict[str, str] = {}
+        if not any(map(has_selector, self._all)):
+            named = {each.meta.output_name(): _named_column(each, schema) for each in self._all}
+            renamed = {new: old for new, old in named.items() if old is not None}
+            self._order = list(named)
+        else:
+            self._order = []
+        others = [each for each in self._all if not renamed or each.meta.output_name() not in renamed]
+        self._computes = bool(others)
+        self._expressions, self._input = QuickExpressions(others), ExpressionInput(others)
+        #: Where the columns are that get another name, by that.
+        self._places = {new: schema.get_field_index(old) for new, old in renamed.items()}
+        self._input_schema = schema
+
+    def _schema(self, schema: pa.Schema, made: Mapping[str, pa.Array]) -> pa.Schema:
+        """What leaves the step: new columns in the order of the expressions."""
+        fields = {field.name: field for field in schema if field.name not in SYSTEM_COLUMNS}
+        for name in self._order or made:
+            fields[name] = pa.field(name, made[name].type)
+        system = [field for field in schema if field.name in SYSTEM_COLUMNS]
+        return pa.schema([*fields.values(), *system])
+
+    def _told(self, compute: Callable[[pl.DataFrame], pl.DataFrame], frame: pl.DataFrame) -> pl.DataFrame:
         try:
-            if self._written is None:
-                self._written = frozenset(self._expressions.select(frame.clear()).columns)
-            frame = self._expressions.with_columns(frame)
+            return compute(frame)
         except pl.exceptions.PolarsError as error:
             raise UserFunctionError(
                 f"step {self._name!r}: an expression failed: {_first_line(error)}"
             ) from error
-        if self._output_schema is None or self._input_schema != batch.schema:
-            self._input_schema = batch.schema
-            self._output_schema = self._schema(batch.schema, frame, self._written)
-        columns = []
-        for field in self._output_schema:
-            if field.name in self._written:
-                columns.append(_to_arrow(frame.get_column(field.name), field.type))
-            else:
-                columns.append(batch.column(field.name))
-        return (pa.RecordBatch.from_arrays(columns, schema=self._output_schema),)
 
-    @staticmethod
-    def _schema(schema: pa.Schema, frame: pl.DataFrame, written: frozenset[str]) -> pa.Schema:
-        fields = {field.name: field for field in schema if field.name not in SYSTEM_COLUMNS}
-        for series in frame.get_columns():
-            if series.name in written:
-                arrow = series.to_arrow(compat_level=pl.CompatLevel.oldest())
-                fields[series.name] = pa.field(series.name, small_type(arrow.type))
-        system = [field for field in schema if field.name in SYSTEM_COLUMNS]
-        return pa.schema([*fields.values(), *system])
+
+def _named_column(expression: pl.Expr, schema: pa.Schema) -> str | None:
+    """The column to which an expression only gives a name; None: Polars is to compute it, if only its type."""
+    if not expression.meta.undo_aliases().meta.is_column():
+        return None
+    (name,) = expression.meta.root_names()
+    index = schema.get_field_index(name)
+    return name if index >= 0 and _keeps_type(schema.field(index).type) else None
+
+
+def _keeps_type(dtype: pa.DataType) -> bool:
+    """Whether a column comes back from Polars as what it was."""
+    if pa.types.is_timestamp(dtype):
+        return bool(dtype.unit != "s")
+    return dtype in _KEPT_TYPES
 
 
 class PassThroughOperator(Operator):
@@ -244,17 +287,20 @@ def _with_series(batch: pa.RecordBatch, added: Sequence[pl.Series]) -> pa.Record
     columns = {name: batch.column(name) for name in batch.schema.names if name not in SYSTEM_COLUMNS}
     fields = [field for field in batch.schema if field.name in columns]
     for series in added:
-        array = series.to_arrow(compat_level=pl.CompatLevel.oldest())
-        dtype = small_type(array.type)
-        columns[series.name] = array if array.type == dtype else array.cast(dtype)
-        fields.append(pa.field(series.name, dtype))
+        columns[series.name] = array = _to_arrow(series)
+        fields.append(pa.field(series.name, array.type))
     system = [field for field in batch.schema if field.name in SYSTEM_COLUMNS]
     arrays = [*columns.values(), *(batch.column(field.name) for field in system)]
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([*fields, *system]))
 
 
-def _to_arrow(series: pl.Series, dtype: pa.DataType) -> pa.Array:
+def _to_arrow(series: pl.Series) -> pa.Array:
     array = series.to_arrow(compat_level=pl.CompatLevel.oldest())
+    return _of_type(array, small_type(array.type))
+
+
+def _of_type(array: pa.Array, dtype: pa.DataType) -> pa.Array:
+    # To the type that it has costs 25 µs.
     return array if array.type == dtype else array.cast(dtype)
 
 

@@ -50,16 +50,20 @@ class FunctionOperator(Operator):
 
     def __init__(self, spec: MapBatchesSpec | MapSpec | FlatMapSpec) -> None:
         self._function: Callable[..., Any] = spec.function
-        self._user_schema = spec.schema
-        self._schema = system_schema(spec.schema)
-        self._names = frozenset(spec.schema.names)
-        self._required = [field.name for field in spec.schema if not field.nullable]
+        self._declare(spec.schema)
         self._step = spec.kind
         self._batch_size = 32_768
         #: Who handed out what is checked, for messages.
         self._did = "the function returned"
         #: Index of the row with which the function is called just now; None: with the batch.
         self._row_index: int | None = None
+
+    def _declare(self, schema: pa.Schema) -> None:
+        """The columns that leave the step."""
+        self._user_schema = schema
+        self._schema = system_schema(schema)
+        self._names = frozenset(schema.names)
+        self._required = [field.name for field in schema if not field.nullable]
 
     def open(self, context: OperatorContext) -> None:
         """Remember the step's name and where batches are cut."""
@@ -126,9 +130,18 @@ class MapBatchesOperator(FunctionOperator):
 
     knows_rows_by_time = True
 
+    def __init__(self, spec: MapBatchesSpec) -> None:
+        super().__init__(spec)
+        self._spec = spec
+
     def process(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
         """Zero or one batch; none if the function returns no rows."""
         batch = as_authors_see(batch)
+        if self._spec.reads is not None:
+            # Columns that nobody reads do not come.
+            schema = self._spec.schema_of(batch.schema.names)
+            if len(schema) != len(self._user_schema):
+                self._declare(schema)
         return self.checked(self._call(batch), batch)
 
     def checked(self, result: object, batch: pa.RecordBatch | None) -> tuple[pa.RecordBatch, ...]:

@@ -168,3 +168,19 @@ def test_a_union_gives_rows_of_one_schema():
         assert hashed.drop_columns([KEY_HASH_COLUMN]).schema.equals(out.schema)
     rows = {"a": [{"id": 1}], "b": [{"id": None}]}
     assert testing.run(flow, rows)["out"].to_dicts() == [{"id": 1}, {"id": None}]
+
+
+def test_names_are_given_without_polars_and_stand_in_the_order_of_the_expressions():
+    batch = batch_of([3, 1], ["x", None])
+    made = widened(
+        batch, (pl.col("id") + 1).alias("next"), pl.col("name").alias("title"), pl.col("id").alias("name")
+    )
+    assert made.schema.names[:4] == ["id", "name", "next", "title"]
+    assert made.select(range(4)).to_pydict() == {
+        "id": [3, 1],
+        "name": [3, 1],
+        "next": [4, 2],
+        "title": ["x", None],
+    }
+    only = widened(batch, pl.col("name").alias("title"))
+    assert only.column("title").buffers()[2].address == batch.column("name").buffers()[2].address
