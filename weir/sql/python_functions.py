@@ -235,7 +235,7 @@ def called_with_arrays(
     text: str,
     batch: pa.RecordBatch,
 ) -> pa.RecordBatch:
-    """As :func:`called`, of a function that takes Arrow arrays and returns one."""
+    """Return what :func:`called` does, of a function that takes Arrow arrays and returns one."""
     found = function(*(batch.column(name) for name in arguments))
     if not isinstance(found, pa.Array) or len(found) != batch.num_rows:
         what = f"{len(found)} values" if isinstance(found, pa.Array) else type(found).__name__
