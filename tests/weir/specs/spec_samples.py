@@ -64,6 +64,7 @@ SAMPLES = {
     "tuple[tuple[str, LogPart], ...]": ((("a", "id"),), (("a", "topic"),)),
     "Literal['earliest', 'latest'] | int | tuple[tuple[int, int], ...]": (((0, 5),), "latest"),
     "Literal['earliest', 'latest'] | int | tuple[tuple[str, int, int], ...]": ((("t", 0, 5),), "latest"),
+    "frozenset[str]": (frozenset("a"), frozenset("b")),
     "pa.Schema": (SCHEMA, OTHER),
     "pl.Expr": EXPRESSIONS,
     "tuple[pl.Expr, ...]": (EXPRESSIONS, EXPRESSIONS[:1]),

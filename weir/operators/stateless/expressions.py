@@ -175,29 +175,31 @@ class WithColumnsOperator(Operator):
             made |= {name: _to_arrow(frame.get_column(name)) for name in self._written}
         if is_new:
             self._output_schema = self._schema(batch.schema, made)
+            self._input_schema = batch.schema
         columns = [made[name] if name in made else batch.column(name) for name in self._output_schema.names]
         return (pa.RecordBatch.from_arrays(columns, schema=self._output_schema),)
 
     def _divide(self, schema: pa.Schema) -> None:
-        """Rows come with this schema from now on: tell names from what Polars computes."""
-        renamed: dict[str, str] = {}
-        if not any(map(has_selector, self._all)):
+        """Tell names from what Polars computes, for rows of this schema."""
+        # Until it has computed a batch.
+        self._input_schema = None
+        try:
             named = {each.meta.output_name(): _named_column(each, schema) for each in self._all}
-            renamed = {new: old for new, old in named.items() if old is not None}
-            self._order = list(named)
-        else:
-            self._order = []
+        except pl.exceptions.PolarsError:
+            # One stands for several columns.
+            named = {}
+        renamed = {new: old for new, old in named.items() if old is not None}
+        self._order = list(named)
         others = [each for each in self._all if not renamed or each.meta.output_name() not in renamed]
         self._computes = bool(others)
         self._expressions, self._input = QuickExpressions(others), ExpressionInput(others)
         #: Where the columns are that get another name, by that.
         self._places = {new: schema.get_field_index(old) for new, old in renamed.items()}
-        self._input_schema = schema
 
     def _schema(self, schema: pa.Schema, made: Mapping[str, pa.Array]) -> pa.Schema:
         """What leaves the step: new columns in the order of the expressions."""
         fields = {field.name: field for field in schema if field.name not in SYSTEM_COLUMNS}
-        for name in self._order or made:
+        for name in self._order if made.keys() == {*self._order} else made:
             fields[name] = pa.field(name, made[name].type)
         system = [field for field in schema if field.name in SYSTEM_COLUMNS]
         return pa.schema([*fields.values(), *system])

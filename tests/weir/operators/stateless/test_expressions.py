@@ -184,3 +184,16 @@ def test_names_are_given_without_polars_and_stand_in_the_order_of_the_expression
     }
     only = widened(batch, pl.col("name").alias("title"))
     assert only.column("title").buffers()[2].address == batch.column("name").buffers()[2].address
+
+
+def test_a_step_takes_rows_after_those_that_it_could_not_take():
+    step = opened(
+        WithColumnsOperator(WithColumnsSpec((pl.col("name").cast(pl.Int64), pl.col("id").alias("of"))))
+    )
+    for names in (["x"], ["7"], ["y"]):
+        if names == ["7"]:
+            (made,) = step.process(batch_of([1], names))
+            assert made.to_pylist()[0]["name"] == 7
+        else:
+            with pytest.raises(WeirError, match="an expression failed"):
+                list(step.process(batch_of([1], names)))
