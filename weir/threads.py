@@ -10,7 +10,7 @@ import contextlib
 import ctypes
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for_futures
 from functools import partial
@@ -224,6 +224,26 @@ def install(threads: Threads | None) -> None:
 def start(work: Callable[[], None], name: str) -> Running:
     """See :class:`Threads`."""
     return _installed.start(work, name)
+
+
+@contextlib.contextmanager
+def beside(work: Callable[[], None], name: str) -> Iterator[None]:
+    """Run this in a thread while the block runs, and wait for it at the end; what it raises is raised there."""
+    errors: list[Exception] = []
+
+    def run() -> None:
+        try:
+            work()
+        except Exception as error:
+            errors.append(error)
+
+    thread = start(run, name)
+    try:
+        yield
+    finally:
+        thread.join()
+    if errors:
+        raise errors[0]
 
 
 def is_current(thread: Running) -> bool:

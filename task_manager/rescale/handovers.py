@@ -156,9 +156,8 @@ class Handovers:
 
         So does the rest of the cache, at the same time: rows of the groups wait for both.
         """
-        completing = threads.start(lambda: self._complete(handover), "cache-rest")
-        parts = relinks.send(handover.source, handover.version, address, groups, handover.given.changed)
-        completing.join()
+        with threads.beside(lambda: self._complete(handover), "cache-rest"):
+            parts = relinks.send(handover.source, handover.version, address, groups, handover.given.changed)
         for part in parts:
             event = HandoverReceived(handover.version, part.groups, self._address)
             self._peers.hand_over(address, handover.target, event, part.bytes_sent, failed, part.offer)

@@ -98,11 +98,10 @@ class RescaleParticipant:
         if self._relinks is not None and relink_checkpoint_id:
             sender = self._relinks[0]
             # Most of the time either waits: for rows to be processed, and for the new owner's store.
-            ahead = threads.start(
+            with threads.beside(
                 lambda: self._send_ahead(subtasks, version, moves, sender, AHEAD_S_MAX), "relink-ahead"
-            )
-            self._copies.copy(subtasks, version, moves)
-            ahead.join()
+            ):
+                self._copies.copy(subtasks, version, moves)
             self._send_ahead(subtasks, version, moves, sender, AHEAD_AGAIN_S_MAX)
         else:
             self._copies.copy(subtasks, version, moves)

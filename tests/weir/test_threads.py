@@ -96,3 +96,26 @@ def test_sleeps_of_a_thread_can_be_made_to_end_in_time():
     threads.start(work, "work").join(60)
     assert seen == [1]
     assert slack_ns(30, 0, 0, 0, 0) == before
+
+
+def test_what_runs_beside_a_block_is_waited_for_and_raises_at_its_end():
+    gate, seen = threads.event(), []
+
+    def work():
+        assert gate.wait(60)
+        seen.append("work")
+        raise LookupError("not there")
+
+    def run(error=None):
+        with threads.beside(work, "work"):
+            seen.append("block")
+            gate.set()
+            if error is not None:
+                raise error
+
+    with pytest.raises(LookupError, match="not there"):
+        run()
+    assert seen == ["block", "work"]
+    with pytest.raises(ValueError, match="of the block"):
+        run(ValueError("of the block"))
+    assert sorted(seen) == ["block", "block", "work", "work"]

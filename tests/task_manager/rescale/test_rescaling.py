@@ -111,7 +111,7 @@ class Nowhere:
 class Host:
     """One task manager; what it would do in threads waits in :attr:`work`."""
 
-    def __init__(self, address, network, shipping=None):
+    def __init__(self, address, network, shipping=None, relinks=None):
         self.address, self.network = address, network
         network[address] = self
         self.subtasks, self.locations = {}, {}
@@ -128,6 +128,7 @@ class Host:
             shipping,
             self.reports,
             self.work.append,
+            relinks,
         )
         self.handovers = handovers
         self.rescaling = RescaleParticipant(
@@ -243,6 +244,30 @@ def test_a_handover_that_is_not_taken_fails_its_owner(hosts):
     first.subtasks[OLD].tell(MarkerReceived("up", 2))
     first.run()
     assert "b did not take key groups over: subtask 2/1 has ended" in str(first.subtasks[OLD].failure)
+
+
+class NothingToRelink:
+    """Sends changes since a checkpoint, of which there are none."""
+
+    def send(self, source, version, address, groups, changed):
+        return []
+
+
+@pytest.mark.parametrize("error", [HandshakeError("the store is away"), KeyError("a group")])
+def test_what_fails_while_the_rest_of_the_cache_is_sent_beside_other_state_fails_the_owner(error):
+    network = {}
+    first, second = Host("a", network, relinks=NothingToRelink()), Host("b", network)
+    Owner(first, OLD), Owner(second, NEW)
+
+    def complete(target, version, groups, changes):
+        raise error
+
+    first.nowhere.complete = complete
+    prepare(first)
+    reroute(first)
+    first.subtasks[OLD].tell(MarkerReceived("up", 2))
+    first.run()
+    assert str(error) in str(first.subtasks[OLD].failure)
 
 
 def test_an_owner_that_has_ended_meanwhile_tells_it_in_its_report(hosts):
