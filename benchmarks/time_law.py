@@ -67,6 +67,12 @@ def wrong_cuts(step: Step, rows: list[Row], seed: int) -> list[int | None]:
 def run(report: Report, seeds: int, first_seed: int) -> BenchmarkResult:
     """Try every step over the rows of so many seeds, and in one case with restarts; called by ``time_law``."""
     cases, wrong_cases, wrong = 0, 0, dict[str, list[int]]()
+
+    def note(name: str, seed: int) -> None:
+        """Tell it at once: a run takes half an hour, and may be ended."""
+        wrong.setdefault(name, []).append(seed)
+        report(f"seed {seed}: {name} is WRONG", (seed - first_seed) / seeds)
+
     for seed in range(first_seed, first_seed + seeds):
         rows = random_rows(seed)
         for step in STEPS:
@@ -74,18 +80,18 @@ def run(report: Report, seeds: int, first_seed: int) -> BenchmarkResult:
             cases += len(cuts_of(step))
             found = wrong_cuts(step, rows, seed)
             if found:
-                wrong.setdefault(step.name, []).append(seed)
+                note(step.name, seed)
                 wrong_cases += len(found)
         for law in LAW:
             report(f"seed {seed}: {law.name}, with restarts", (seed - first_seed) / seeds)
             cases += 1
             if difference(law, case_of(law, seed, ROWS)) is not None:
-                wrong.setdefault(law.name, []).append(seed)
+                note(law.name, seed)
                 wrong_cases += 1
         report(f"seed {seed}: a random chain", (seed - first_seed) / seeds)
         cases += random_chains.RUNS
         if random_chains.difference(seed, ROWS) is not None:
-            wrong.setdefault("random chain", []).append(seed)
+            note("random chain", seed)
             wrong_cases += 1
     figures: dict[str, Any] = {
         "cases": cases,

@@ -15,9 +15,8 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
         known: the names that would have been right; long lists are cut after 20.
     """
     names = list(known)
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
-    if close:
-        return f"; did you mean {close[0]!r}?"
+    if near := did_you_mean_only(name, names):
+        return near
     if not names:
         return "; there are none"
     more = ", ..." if len(names) > 20 else ""
@@ -26,8 +25,8 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 def did_you_mean_only(name: str, known: Iterable[str]) -> str:
     """``"; did you mean 'x'?"`` if a known name is close, else nothing: there are too many to list."""
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    near = _nearest(name, list(known))
+    return f"; did you mean {near!r}?" if near else ""
 
 
 def did_you_mean_file(path: str) -> str:
@@ -37,5 +36,10 @@ def did_you_mean_file(path: str) -> str:
         names = [each.name for each in place.parent.iterdir()]
     except OSError:
         return ""
-    near = difflib.get_close_matches(place.name, names, n=1, cutoff=0.6)
-    return f"; did you mean {str(place.with_name(near[0]))!r}?" if near else ""
+    near = _nearest(place.name, names)
+    return f"; did you mean {str(place.with_name(near))!r}?" if near else ""
+
+
+def _nearest(name: str, known: list[str]) -> str:
+    """The one that is close; "": none is."""
+    return next(iter(difflib.get_close_matches(name, known, n=1, cutoff=0.6)), "")

@@ -9,7 +9,7 @@ import traceback
 from pathlib import Path
 
 from weir.errors import JobCodeError
-from weir.spelling import did_you_mean
+from weir.spelling import did_you_mean_only
 
 _OURS = str(Path(__file__).parents[1])
 #: The standard library and installed packages: an error there is asked for by a line of the job.
@@ -60,8 +60,7 @@ def suggestion(error: BaseException) -> str:
     else:
         *_, (frame, _) = traceback.walk_tb(error.__traceback__)
         known = {*frame.f_locals, *frame.f_globals, *dir(builtins)}
-    near = did_you_mean(error.name, known)
-    return near if near.endswith("?") else ""
+    return did_you_mean_only(error.name, known)
 
 
 def _place(filename: str, line: int | None) -> str:

@@ -62,7 +62,8 @@ class _Places:
             self._is_used, self._slots = False, np.empty(0, dtype=np.int32)
             return
         if end - lowest > len(self._slots):
-            wider = np.full(end - lowest, -1, dtype=np.int32)
+            # Keys mostly rise: each batch would make a new array.
+            wider = np.full(1 << (end - lowest - 1).bit_length(), -1, dtype=np.int32)
             wider[self._lowest - lowest :][: len(self._slots)] = self._slots
             self._lowest, self._slots = lowest, wider
         self._slots[numbers - self._lowest] = slots

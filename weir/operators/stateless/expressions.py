@@ -19,7 +19,7 @@ from weir.errors import UserFunctionError
 from weir.operators.stateless.quick_forms import QuickExpressions
 from weir.operators.stateless.small_predicates import SmallPredicate, small_predicate
 from weir.rows.frames import has_arrays, whole_rows
-from weir.rows.records import KEY_HASH_COLUMN, SYSTEM_COLUMNS, plain_array, system_schema
+from weir.rows.records import KEY_HASH_COLUMN, SYSTEM_COLUMNS, system_schema, taken
 from weir.rows.schemas import small_type
 from weir.specs import FilterSpec, PassThroughSpec, SelectSpec, UnionSpec, WithColumnsSpec
 from weir.specs.row_wise import has_selector, named_columns
@@ -105,7 +105,7 @@ class FilterOperator(AheadFilter):
         if len(kept) == batch.num_rows:
             return (batch,)
         # Taking rows by number is what a hash exchange does next: its code is still in the caches then.
-        return (batch.take(plain_array(kept)),) if len(kept) else ()
+        return (taken(batch, kept),) if len(kept) else ()
 
 
 class SharingFilterOperator(FilterOperator):

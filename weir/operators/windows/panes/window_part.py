@@ -21,8 +21,8 @@ from weir.rows.records import (
     SYSTEM_COLUMNS,
     as_authors_see,
     int64_column,
-    plain_array,
     system_schema,
+    taken,
     watermarks_of,
 )
 from weir.specs.window_parts import ALL_ROWS_KEY, WindowPartSpec
@@ -97,10 +97,8 @@ class WindowPartOperator(Operator):
         numbers[hot] = np.arange(len(hot))
         of_rows = numbers[inverse]
         rows = np.flatnonzero(of_rows >= 0)
-        added = self._added_up(
-            batch.take(plain_array(rows)), np.searchsorted(rows, firsts[hot]), of_rows[rows]
-        )
-        others = batch.take(plain_array(np.flatnonzero(of_rows < 0)))
+        added = self._added_up(taken(batch, rows), np.searchsorted(rows, firsts[hot]), of_rows[rows])
+        others = taken(batch, np.flatnonzero(of_rows < 0))
         return pa.concat_batches([self._as_they_came(others), added])
 
     def _as_they_came(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -118,12 +116,12 @@ class WindowPartOperator(Operator):
         )
         folds.take(inverse.astype(np.int32), cells, batch, folds.masks(batch))
         parts = packed(np.bincount(inverse, minlength=count), cells)
-        taken = pa.array(firsts)
+        leading = pa.array(firsts)
         kept = {*self._spec.result_keys, *SYSTEM_COLUMNS}
         columns = []
         for field in self._schema:
             if field.name in kept:
-                columns.append(batch.column(field.name).take(taken))
+                columns.append(batch.column(field.name).take(leading))
             elif field.name in batch.schema.names:
                 columns.append(pa.nulls(count, field.type))
             else:

@@ -16,7 +16,7 @@ from weir.operators.keyed.row_ranks import row_ranks
 from weir.operators.windows.panes.pane_times import panes_of
 from weir.operators.windows.rows.best_kernels import unbeaten
 from weir.rows.frames import frame_of
-from weir.rows.records import EVENT_TIME_COLUMN, int64_column, plain_array, watermarks_of
+from weir.rows.records import EVENT_TIME_COLUMN, int64_column, plain_array, taken, watermarks_of
 from weir.specs.row_order import OrderColumn
 from weir.specs.window_parts import WindowRowsPartSpec
 
@@ -60,12 +60,12 @@ class WindowRowsPartOperator(Operator):
             return (batch,)
         else:
             in_time = np.flatnonzero(~late)
-            found = self._unbeaten(batch.take(plain_array(in_time)))
+            found = self._unbeaten(taken(batch, in_time))
             rows = np.sort(np.concatenate([np.flatnonzero(late), in_time[found]]))
         if len(rows) > _KEPT_SHARE * batch.num_rows:
             self._passed = _PASSED
             return (batch,)
-        return (batch.take(plain_array(rows)),)
+        return (taken(batch, rows),)
 
     def _unbeaten(self, batch: pa.RecordBatch) -> np.ndarray:
         """Numbers of the rows that may be among the first of their windows, ascending; int64."""
@@ -78,7 +78,7 @@ class WindowRowsPartOperator(Operator):
             return self._chosen(groups, group_count, -row_ranks(frame_of(self._ordered(batch)), spec.order))
         rows = self._chosen(groups, group_count, codes)
         if len(spec.order) > 1 and len(rows) > _LEFT_SHARE * count:
-            ranks = row_ranks(frame_of(self._ordered(batch).take(plain_array(rows))), spec.order)
+            ranks = row_ranks(frame_of(taken(self._ordered(batch), rows)), spec.order)
             rows = rows[self._chosen(groups[rows], group_count, -ranks)]
         return rows
 
