@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 from sqlglot import exp
 
 from weir.author.aggregator import WindowBounds
 from weir.dataflow.streams import Stream, WindowResults
+from weir.operators.windows.rows.exact_places import exact_places
+from weir.rows.records import UNNAMED_COLUMN
 from weir.specs.row_order import FirstRows, OrderColumn
 from weir.specs.windows import WINDOW_BOUNDS
 from weir.sql.context import Context
@@ -20,6 +23,8 @@ from weir.sql.syntax import meant
 from weir.sql.types import Typed, column, constant, has_whole_ms
 
 _ALL = "_all"
+#: Of ordered rows: the place, from 0 on.
+_PLACE = "\1place"
 _KEY_BOUNDS = ("of_window_start", "of_window_end")
 
 
@@ -196,18 +201,31 @@ class Ordering:
 
     def __call__(self, key: dict[str, object], window: WindowBounds, rows: pl.DataFrame) -> pl.DataFrame:
         """The first rows in their order."""
+        order = self.first_rows.order
+        # A call for each window, which has few rows mostly: Polars' expressions take longer than all else by far.
+        values = pa.RecordBatch.from_pydict(
+            {each.name: rows.get_column(each.name).to_arrow() for each in order}
+        )
+        one = np.zeros(len(rows), dtype=np.int64)
+        placed = exact_places(values, one, order, self.bound, ties=self.has_ties)
+        numbers, places = self._sorted(rows) if placed is None else placed
+        found = rows[[each for each in rows.columns if each not in key]][numbers]
+        return found.hstack([pl.Series(self.name, places + 1)])
+
+    def _sorted(self, rows: pl.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+        """Numbers of the first rows in their order, and their places from 0 on; int64."""
         names = [each for each, _, _ in self.order]
-        ordered = self._near(rows).sort(
+        ordered = self._near(rows.select(names).with_row_index(UNNAMED_COLUMN)).sort(
             names,
             descending=[each for _, each, _ in self.order],
             nulls_last=[not each for _, _, each in self.order],
             maintain_order=True,
         )
-        placed = ordered.with_columns(pl.int_range(1, pl.len() + 1, dtype=pl.Int64).alias(self.name))
+        placed = ordered.with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias(_PLACE))
         if self.has_ties:
-            placed = placed.with_columns(pl.col(self.name).min().over(names))
-        placed = placed.filter(pl.col(self.name) <= self.bound)
-        return placed.select([each for each in placed.columns if each not in key])
+            placed = placed.with_columns(pl.col(_PLACE).min().over(names))
+        placed = placed.filter(pl.col(_PLACE) < self.bound)
+        return placed[UNNAMED_COLUMN].cast(pl.Int64).to_numpy(), placed[_PLACE].to_numpy()
 
     def _near(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Rows that may be among the first, which are soon found where the first column has an exact order.
