@@ -98,8 +98,8 @@ def _refusals(document: Mapping[str, Any]) -> list[str]:
     for query, _, figures in _cases(document):
         for name in _peers(document):
             if reason := figures.get(name, {}).get("refused"):
-                told[f"{_NAMES[name]} refuses {query}: {reason}"] = ""
-    return [" ".join(told)] if told else []
+                told[f"- {_NAMES[name]} refuses {query}: {reason}"] = ""
+    return ["\n".join(told)] if told else []
 
 
 def _failures(document: Mapping[str, Any]) -> list[str]:
