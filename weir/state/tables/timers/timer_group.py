@@ -51,11 +51,10 @@ class TimerGroup:
     fired_count: int = 0
     #: No live timer is earlier than this; None: nobody has looked.
     next_ms: int | None = None
-    #: Whether the store was scanned for this owner.
-    was_scanned: bool = False
     #: Timers that changed and are perhaps not in the store yet: True: registered, False: fired or deleted.
     unwritten: dict[bytes, bool] = field(default_factory=dict)
-    #: Live timers in a store that a former owner has told of; the place says nothing of them.
+    #: Live timers of a store elsewhere that a former owner has told of, or that were read ahead; the place says nothing
+    #: of them.
     told: set[bytes] = field(default_factory=set)
     #: Before this key a store elsewhere has no live timer but those.
     told_until: bytes = b""
@@ -123,10 +122,26 @@ class TimerGroup:
         self.stored_place = self.end
         self.next_ms = self._first_ms(until)
 
-    def elsewhere(self, until_ms: int) -> tuple[bytes, bytes] | None:
-        """Where :meth:`take` looks in a store elsewhere, for the first time; None: it does not."""
+    def unknown(self, until_ms: int) -> tuple[bytes, bytes] | None:
+        """Where timers up to a time may lie in the store that :meth:`take` would have to look for; None: nowhere."""
         start = max(self.place, self.told_until)
-        return None if self.was_scanned or self._bound(until_ms) <= start else (start, self.end)
+        return None if self._bound(until_ms) <= start else (start, self.end)
+
+    def read_ahead(self, store: StateReader, count: int) -> None:
+        """Know so many of the timers that come next in a store elsewhere, so that it need not be scanned for each part."""
+        found: list[bytes] = []
+        until = self.end
+        for key, _ in store.scan(max(self.place, self.told_until), self.end):
+            if key in self.unwritten:
+                continue
+            if len(found) == count:
+                until = key
+                break
+            found.append(key)
+        self.told.update(found)
+        for key in found:
+            heapq.heappush(self.heap, key)
+        self.told_until = until
 
     def trim(self) -> None:
         """Let go of what the heap holds for nothing."""
@@ -136,7 +151,7 @@ class TimerGroup:
 
     def seek(self, store: StateReader) -> None:
         """Find the first live timer."""
-        stored, self.was_scanned = self.end, True
+        stored = self.end
         for key, _ in store.scan(self.place, self.end):
             if key not in self.unwritten:
                 stored = key
@@ -172,14 +187,15 @@ class TimerGroup:
         if self.place < self.told_until:
             # What this owner has written since is here.
             for key, _ in store.scan_here(self.place, self.told_until):
-                if key in self.unwritten or key in self.told:
+                if key in self.unwritten:
                     continue
                 if key >= bound or len(stored) == count_max:
                     return stored, key
+                if key in self.told:
+                    continue
                 stored.append(key)
         if bound <= self.told_until:
             return stored, self.told_until
-        self.was_scanned = True
         for key, _ in store.scan(max(self.place, self.told_until), self.end):
             if key in self.unwritten:
                 continue

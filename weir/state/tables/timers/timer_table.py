@@ -29,12 +29,14 @@ from weir.types import StoreStats
 TIMER_VALUE = b"\x01"
 #: The place of a group is written when so many of its timers have fired since: a new owner walks over them.
 FIRED_MAX = 512
-#: Timers that new owners are told of in a handover, at most: a share of each group, since rows of the groups wait.
+#: Timers that new owners are told of in a handover, or that are read ahead, at most: a share of each group.
 TOLD_MAX = 16_384
 #: Entries that are written in one call of :meth:`TimerTable.flush_part`, at most.
 _PART_ENTRIES_MAX = 1_000
 #: How far the bound may be exceeded while a checkpoint is written, as a part of it.
 _OVERSHOOT = 0.5
+#: What a timer takes of a table, about.
+_STORED_BYTES = 64
 #: What a timer that is not in the store yet occupies: its key, an entry in two dictionaries and in a heap.
 _ENTRY_BYTES = 300
 
@@ -165,10 +167,7 @@ class TimerTable(StateTable):
                 for group in self._groups.values()
                 if group.next_ms is not None and group.next_ms <= until_ms
             ]
-            fresh = [place for group in looked_at if (place := group.elsewhere(until_ms)) is not None]
-            if len(fresh) > 1:
-                # Of a store elsewhere: each scan by itself would take as long as all together.
-                self._backend.will_scan(fresh, 0)
+            self._read_ahead(looked_at, until_ms)
             for group in looked_at:
                 part = group.take(self._backend, until_ms, count_max - len(due.keys))
                 if not part.keys:
@@ -180,6 +179,26 @@ class TimerTable(StateTable):
                 if len(due.keys) >= count_max:
                     break
         return due
+
+    def _read_ahead(self, groups: Iterable[TimerGroup], until_ms: int) -> None:
+        """Know the timers that are due next in groups that are on their way here: a scan of them takes long.
+
+        Timers fire in many parts, and each would scan all of these groups, twice and more until it knows how far it
+        goes.
+        """
+        unknown = [
+            (group, place)
+            for group in groups
+            if (place := group.unknown(until_ms)) is not None
+            and not self._backend.is_settled(int.from_bytes(group.prefix[:2], "big"))
+        ]
+        if not unknown:
+            return
+        count = max(1, self._told_max // len(self._groups))
+        # Each scan by itself would take as long as all together.
+        self._backend.will_scan([place for _, place in unknown], count * _STORED_BYTES)
+        for group, _ in unknown:
+            group.read_ahead(self._backend, count)
 
     def fired(self, due: Due, changes: Mapping[bytes, bool], left: Iterable[bytes] = ()) -> None:
         """What was taken has fired; ``changes`` has each of its keys, as in :meth:`change`, and may have others.
