@@ -173,6 +173,37 @@ def test_a_checkpoint_takes_hardly_longer_than_one_timer_and_the_time_for_alignm
     assert max(job.durations_s[3:]) * 1e3 <= ALIGNMENT_MS + 2 * SLOW_MS
 
 
+class ByTheClock(Timed):
+    """A row registers a timer of its own."""
+
+    def process(self, key, row, context):
+        context.timers.register_processing(context.timers.now_ms + DELAY_MS)
+        yield {"k": key[0], "at": None, "n": context.event_time_ms}
+
+    def on_timer(self, key, time_ms, context):
+        self.passes(SLOW_MS)
+        yield {"k": key[0], "at": time_ms, "n": 0}
+
+
+def test_rows_do_not_wait_for_all_timers_that_are_due_by_the_clock():
+    """After a restart rows waited for all timers that had been due since the checkpoint: 12 s for those of 11 s."""
+    early, late = range(100), range(100, 110)
+    make, states = made(ByTheClock)
+    first = [batch_of([(key, 1000) for key in early], -(2**62)), Barrier(1)]
+    elements = ended([*first, *(batch_of([(key, 1000)], 1000) for key in late), Barrier(2)])
+    job = Job(make, states, elements, apart_ms=200)
+    told = job.run()
+    rows = [at for at, row in enumerate(told) if row["at"] is None]
+    fired = [(row["at"], row["k"]) for row in told if row["at"] is not None]
+    assert len(rows) == len(early) + len(late)
+    # Each row waits for a part.
+    assert sum(row["at"] is not None for row in told[: rows[-1]]) < 40
+    # At the end those fire that were due before, and no others.
+    assert [time_ms for time_ms, _ in fired] == sorted(time_ms for time_ms, _ in fired)
+    assert len(set(fired)) == len(fired)
+    assert {key for _, key in fired} >= set(early)
+
+
 class Slow(Timed):
     def on_timer(self, key, time_ms, context):
         self.passes(SLOW_MS)

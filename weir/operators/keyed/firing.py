@@ -323,6 +323,8 @@ class TimerFirer:
         self._watermark_ms = WATERMARK_MIN_MS
         #: Whether the subtask looks around between parts.
         self._pauses = False
+        #: Whether rows came before timers that are due by the clock.
+        self._is_behind = False
         self._parts = FiringParts(BLOCK_TIMERS_MAX, is_timed=False)
 
     def open(self, context: OperatorContext) -> None:
@@ -370,18 +372,34 @@ class TimerFirer:
         self.reach(time_ms)
 
     def on_time(self, set_aside: SetAside | None) -> Iterator[pa.RecordBatch | SideRows | Pause]:
-        """Fire what is due by the clock, and by event time what was registered late."""
+        """Fire what is due by the clock, and by event time what was registered late.
+
+        Of much that is due by the clock a part: rows that wait come before the next one, which :meth:`due_us` tells.
+        After an outage they would wait for all timers that were due meanwhile.
+        """
         if self._event is not None and self._watermark_ms != WATERMARK_MIN_MS:
             yield from self._fire(self._event, self._watermark_ms, set_aside)
             self.reach(self._watermark_ms)
+        longest_s = self._parts.longest_s if self._pauses else None
+        yield from self._fire_by_clock(set_aside, longest_s)
+
+    def _fire_by_clock(
+        self, set_aside: SetAside | None, longest_s: float | None
+    ) -> Iterator[pa.RecordBatch | SideRows | Pause]:
+        """Fire what is due by the clock; no part of it begins after so many seconds."""
+        now_ms = self._timers.now_ms
         self._timers.is_processing = True
         try:
-            yield from self._fire(self._processing, self._timers.now_ms, set_aside)
+            yield from self._fire(self._processing, now_ms, set_aside, longest_s)
+            self._is_behind = self._processing.table.next_ms() <= now_ms
         finally:
             self._timers.is_processing = False
 
     def finish(self, set_aside: SetAside | None) -> Iterator[pa.RecordBatch | SideRows | Pause]:
         """The input has ended: fire everything by event time, and tell of what is left."""
+        if self._is_behind:
+            # They were due before its last rows.
+            yield from self._fire_by_clock(set_aside, None)
         yield from self.on_watermark(WATERMARK_MAX_MS, set_aside)
         left = sum(1 for _ in islice(self._processing.table.pending(), _COUNTED_MAX))
         if left:
@@ -393,12 +411,14 @@ class TimerFirer:
             )
 
     def _fire(
-        self, side: TimerSide, until_ms: int, set_aside: SetAside | None
+        self, side: TimerSide, until_ms: int, set_aside: SetAside | None, longest_s: float | None = None
     ) -> Iterator[pa.RecordBatch | SideRows | Pause]:
         until_ms = min(until_ms, NEVER_MS - 1)
-        fired = 0
+        fired, first_s = 0, self._clock.monotonic_s()
         while True:
             began_s = self._clock.monotonic_s()
+            if longest_s is not None and began_s - first_s >= longest_s:
+                return
             due = self._take(side, until_ms, one=set_aside is not None)
             if not due.keys:
                 return
