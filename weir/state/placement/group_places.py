@@ -102,8 +102,8 @@ class GroupPlaces:
             raise FencedError(f"key group {int.from_bytes(group, 'big')} does not belong to this subtask")
 
     def migrating(self) -> list[MigratingGroup]:
-        """The groups that are on their way here."""
-        return [place for place in self.by_group.values() if isinstance(place, MigratingGroup)]
+        """The groups that are on their way here; any thread may ask while places change."""
+        return [place for place in list(self.by_group.values()) if isinstance(place, MigratingGroup)]
 
     def pieces(self, start: bytes | None, stop: bytes | None) -> list[Piece]:
         """What of a range belongs to this subtask, in key order: owned groups, states of its stage."""

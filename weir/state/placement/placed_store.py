@@ -37,6 +37,8 @@ from weir.state.placement.remote import Connect
 from weir.state.tables.capture import WriteHold
 from weir.types import StoreStats
 
+#: The place of a group of other owners.
+_NOWHERE = MigratingGroup(-1, "")
 #: Asks the control plane for the addresses of key groups.
 Locate = Callable[[Sequence[int]], Mapping[int, str]]
 
@@ -96,9 +98,8 @@ class PlacedStore(StateBackend):
 
     @override
     def is_settled(self, group: int) -> bool:
-        with self._lock:
-            place = self._places.by_group.get(group.to_bytes(2, "big"), MigratingGroup(group, ""))
-            return not isinstance(place, MigratingGroup)
+        place = self._places.by_group.get(group.to_bytes(2, "big"), _NOWHERE)
+        return not isinstance(place, MigratingGroup)
 
     def give_back(self, group: int, state_id: int, size_bytes: int) -> None:
         """Let room be given back; what is at a peer, its store gives back when it merges its files."""
@@ -307,10 +308,11 @@ class PlacedStore(StateBackend):
                 place = self._places.by_group.get(start[:2])
                 if isinstance(place, MigratingGroup) and is_image(place.address):
                     by_address.setdefault(place.address, []).append((start, stop))
-            for address, listed in by_address.items():
-                client = self._client(address)
-                if isinstance(client, ImageClient):
-                    client.will_scan(listed, bytes_max)
+            clients = [(self._client(address), listed) for address, listed in by_address.items()]
+        # As a scan, without the lock: it takes long, and nothing in an image changes.
+        for client, listed in clients:
+            if isinstance(client, ImageClient):
+                client.will_scan(listed, bytes_max)
 
     def _scan_peer(
         self, address: str, pieces: Sequence[Piece], reverse: bool

@@ -15,7 +15,10 @@ from weir.state.placement.ownership import GroupOwnership
 
 
 class Pull:
-    """Made by ``PlacedStore``; called by the threads of ``weir.state.placement.migration`` and of heartbeats."""
+    """Made by ``PlacedStore``; called by the threads of ``weir.state.placement.migration`` and of heartbeats.
+
+    Heartbeats do not wait for the lock: it is held while rows wait for a store elsewhere, which may take seconds.
+    """
 
     def __init__(self, local: StateBackend, ownership: GroupOwnership, counters: ListedPeers) -> None:
         self._local = local
@@ -25,14 +28,12 @@ class Pull:
         self._counters = counters
 
     def migrating(self) -> list[MigratingGroup]:
-        """The groups that are on their way here."""
-        with self._lock:
-            return self._places.migrating()
+        """The groups that are on their way here; without the lock."""
+        return self._places.migrating()
 
     def unsettled_count(self) -> int:
-        """Groups that are migrating, or complete here but not yet gone from the peer."""
-        with self._lock:
-            return len(self._places.migrating()) + len(self._ownership.cleaning)
+        """Groups that are migrating, or complete here but not yet gone from the peer; without the lock."""
+        return len(self._places.migrating()) + len(self._ownership.cleaning)
 
     def fetch(self, migrating: MigratingGroup, start: bytes, bytes_max: int) -> tuple[bytes | None, int, int]:
         """Fetch a chunk of a group and keep what is neither here nor deleted here.
@@ -151,12 +152,13 @@ class Pull:
             ownership.check_open()
             self._local.flush()
             for migrating in groups:
+                if _copy_at(migrating):
+                    # First: whoever counts without the lock does not miss it.
+                    ownership.cleaning.add(migrating.group)
                 self._places.put(migrating.group, None)
                 migrating.tombstones.clear()
                 if is_image(migrating.address):
                     ownership.peers.close_images({group.address for group in self._places.migrating()})
-                if _copy_at(migrating):
-                    ownership.cleaning.add(migrating.group)
 
     def clean(self, migrating: MigratingGroup) -> None:
         """Delete the peer's copy of a group that has arrived; an image stays.

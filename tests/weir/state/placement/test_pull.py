@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+
 import pytest
 
 from tests.weir.state.group_ranges import group_range
-from tests.weir.state.placement.worlds import GROUP, complete_all, key
+from tests.weir.state.placement.worlds import GROUP, HERE, STATE, complete_all, key
 from weir.errors import ConnectionLostError
+from weir.state.images.image_client import ImageClient
 from weir.state.layout import state_prefix
 from weir.state.placement.group_places import group_bounds, state_bounds
+from weir.state.placement.placed_store import PlacedStore
+from weir.state.stores.memory import MemoryBackend
 
 
 def test_deleting_a_range_of_a_migrating_group_reaches_the_peer_and_a_chunk_in_flight(world):
@@ -74,3 +81,39 @@ def test_a_group_is_unsettled_until_the_copy_of_the_peer_is_gone(world):
     assert world.state.pull.unsettled_count() == 1
     world.there.delete_range = fails
     assert world.state.get_many([key("k")]) == [b"1"]
+
+
+def test_heartbeats_do_not_wait_while_rows_wait_for_a_store_elsewhere(world):
+    """After a restart from S3 they waited for seconds, and the task manager lost its lease: two more restarts."""
+    world.state.ownership.adopt({GROUP: 1}, world.peer.address, migrate=True)
+    with ThreadPoolExecutor() as pool, world.state.ownership.lock:
+        state = world.state
+        asked = [pool.submit(state.pull.migrating), pool.submit(state.pull.unsettled_count)]
+        settled = pool.submit(state.is_settled, GROUP)
+        assert [group.group for group in asked[0].result(10)] == [GROUP]
+        assert asked[1].result(10) == 1
+        assert not settled.result(10)
+
+
+def test_nobody_waits_while_scans_of_an_image_are_prepared():
+    begun, ended = threading.Event(), threading.Event()
+
+    class Slow(MemoryBackend):
+        def will_scan(self, ranges, bytes_max):
+            begun.set()
+            assert ended.wait(10)
+
+    def connect(address, epochs):
+        return ImageClient(address, lambda image_id: nullcontext(Slow()), lambda: None)
+
+    state = PlacedStore(MemoryBackend(), HERE, [STATE], connect)
+    state.ownership.adopt({GROUP: 1}, "image:one", migrate=True)
+    with ThreadPoolExecutor() as pool:
+        prepared = pool.submit(state.will_scan, [(key(""), key("z"))], 0)
+        assert begun.wait(10)
+        written = pool.submit(state.write, [(key("a"), b"1")])
+        try:
+            written.result(5)
+        finally:
+            ended.set()
+        prepared.result(10)
