@@ -26,8 +26,9 @@ from weir.checkpoints.files import DRAFT_PREFIX, FilePlace, Listed
 #: Files that are copied at the same time, by all threads together.
 _TRANSFERS_MAX = 8
 _COPY_BYTES = 4 << 20
-#: Ranges that are read at the same time, and files that stay open for it.
-_RANGES_MAX, _OPENED_MAX = 16, 2_000
+#: Ranges that are read at the same time, nearly as many as S3 clients of Arrow have connections; and files that stay
+#: open for it.
+_RANGES_MAX, _OPENED_MAX = 24, 2_000
 #: Services where a file appears when its stream is closed: no draft is needed.
 _OBJECT_STORES = ("s3", "gcs", "abfs")
 
