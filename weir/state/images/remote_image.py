@@ -90,31 +90,23 @@ class RemoteImage(StateReader):
         wanted = sorted(set(keys))
         candidates = {key: [place for run in self._runs for place in run.tables_of(key)] for key in wanted}
         self._bring_indexes({place.number: place for places in candidates.values() for place in places})
-        blocks: dict[bytes, list[tuple[TablePlace, TableIndex, int]]] = {}
-        missing: list[tuple[FileRef, int, int]] = []
-        for key in wanted:
-            listed = blocks[key] = []
-            for place in candidates[key]:
-                index = self._index(place)
-                at = index.block_of(key)
-                if not index.may_have(key):
-                    at = len(index)
-                listed.append((place, index, at))
-                if at < len(index) and (place.number, at) not in self._blocks:
-                    missing.append(self._part(place, index, at))
-        self._cache.bring(sorted(missing, key=lambda item: (item[0].path, item[1])))
-        values = {key: self._newest(key, listed) for key, listed in blocks.items()}
+        lookups = [_Lookup(key, candidates[key]) for key in wanted]
+        for lookup in lookups:
+            lookup.begin(self._index)
+        waiting = [lookup for lookup in lookups if lookup.tables]
+        while waiting:
+            nexts = [(lookup, lookup.tables.pop()) for lookup in waiting]
+            missing = [
+                self._part(place, index, at)
+                for _, (place, index, at) in nexts
+                if (place.number, at) not in self._blocks
+            ]
+            self._cache.bring(sorted(missing, key=lambda item: (item[0].path, item[1])))
+            for lookup, (place, index, at) in nexts:
+                lookup.look(place, self._block(place, index, at))
+            waiting = [lookup for lookup in waiting if lookup.tables and lookup.goes_on]
+        values = {lookup.key: lookup.value for lookup in lookups}
         return [values[key] for key in keys]
-
-    def _newest(self, key: bytes, places: Sequence[tuple[TablePlace, TableIndex, int]]) -> bytes | None:
-        number, value, deleted = -1, b"", -1
-        for place, index, at in places:
-            deleted = max(deleted, index.deleted.number_at(key))
-            if at < len(index):
-                found = self._block(place, index, at).find(key)
-                if found is not None and found[0] > number:
-                    number, value = found
-        return value if number > deleted and number & _KIND == PUT else None
 
     @override
     def will_scan(self, ranges: Iterable[tuple[bytes, bytes | None]], bytes_max: int) -> None:
@@ -241,6 +233,49 @@ class RemoteImage(StateReader):
             self._indexes.clear()
             self._blocks.clear()
             self._index_bytes = self._block_bytes = 0
+
+
+class _Lookup:
+    """A key that is read: the newest of its entries, table by table.
+
+    A state that changes with each row is in every table that was written lately. So the newest ones come first, and where
+    one has an entry the others need not be fetched: of two levels the lower number has the newer entries, and of the
+    tables of level 0 the one with higher sequence numbers.
+    """
+
+    def __init__(self, key: bytes, places: Sequence[TablePlace]) -> None:
+        self.key = key
+        self._places = sorted(places, key=lambda place: (-place.level, place.newest))
+        #: Those that may have an entry, with the block; the one to look at next is the last.
+        self.tables: list[tuple[TablePlace, TableIndex, int]] = []
+        self._number, self._value, self._level, self._deleted = -1, b"", 0, -1
+
+    def begin(self, index_of: Callable[[TablePlace], TableIndex]) -> None:
+        """Find out which tables may have an entry, and what is deleted as a range."""
+        for place in self._places:
+            index = index_of(place)
+            self._deleted = max(self._deleted, index.deleted.number_at(self.key))
+            at = index.block_of(self.key) if index.may_have(self.key) else len(index)
+            if at < len(index):
+                self.tables.append((place, index, at))
+
+    def look(self, place: TablePlace, block: DataBlock) -> None:
+        """Take note of what a table has."""
+        found = block.find(self.key)
+        if found is not None and found[0] > self._number:
+            self._number, self._value = found
+            self._level = place.level
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the next table may have a newer entry."""
+        place = self.tables[-1][0]
+        return self._number < 0 or (place.level == self._level and place.newest >= self._number >> 8)
+
+    @property
+    def value(self) -> bytes | None:
+        """The newest value; None: there is none."""
+        return self._value if self._number > self._deleted and self._number & _KIND == PUT else None
 
 
 class _Run:

@@ -47,6 +47,8 @@ class TablePlace:
     last: bytes
     #: The last key is the end of a deleted range, and the table says nothing of it.
     ends_before_last: bool = False
+    #: The highest sequence number of its entries.
+    newest: int = 0
 
     def has(self, key: bytes) -> bool:
         """Return whether the table says something of a key.
@@ -184,7 +186,7 @@ class _Fields:
         # Behind each key is the number of its entry.
         first, last = self.text(), self.text()
         self.number()
-        self.number()
+        newest = self.number()
         while self.number() != _LAST_ATTRIBUTE:
             self.skip_text()
         return TablePlace(
@@ -193,4 +195,5 @@ class _Fields:
             first[:-_ENTRY_NUMBER_BYTES],
             last[:-_ENTRY_NUMBER_BYTES],
             last.endswith(_RANGE_ENDS),
+            newest,
         )

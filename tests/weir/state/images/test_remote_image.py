@@ -197,6 +197,41 @@ def test_only_what_is_asked_for_is_fetched_and_not_all_of_it_is_kept_in_memory(t
     images.close()
 
 
+def test_of_a_key_that_changes_again_and_again_one_block_is_fetched(tmp_path):
+    """Each table of level 0 has it: a restart from S3 fetched as many blocks for each key of the first rows."""
+    store, chance = far_store(tmp_path), random.Random(1)
+    settings = RocksDbConfig()
+    images = Images(store, tmp_path / "owner", settings)
+    backend = images.open_main(None)
+    keys = [key(name, 1) for name in range(100)]
+    model = {}
+    for _ in range(3):
+        # Others are between them, so that each has a chunk of its own.
+        puts = {each: chance.randbytes(20) for each in keys}
+        model.update(puts)
+        backend.write([*puts.items(), *((each + b"x", chance.randbytes(CHUNK_BYTES)) for each in keys)])
+        backend._store.flush(True)
+    backend.write([], keys[50:60])
+    backend._store.flush(True)
+    image, _ = ImagePublisher(store, backend, tmp_path / "owner", "owner").take(1).publish()
+    backend.close()
+    images.close()
+    images = Images(store, tmp_path / "reader", settings, fetched_bytes_max=0)
+    images.register([image])
+    images.open_main(None).close()
+    client = images.connect(image_address(image.image_id))
+    with images._using(image.image_id) as opened:
+        assert len(opened._runs) == 4
+        opened.bring_indexes()
+    before = images.fetched[1]
+    asked = [each for each in keys[:100:9] if each not in keys[50:60]]
+    assert client.get_many(asked) == [model[each] for each in asked]
+    assert images.fetched[1] - before <= 2 * len(asked) * CHUNK_BYTES
+    assert client.get_many(keys) == [None if 50 <= at < 60 else model[each] for at, each in enumerate(keys)]
+    client.close()
+    images.close()
+
+
 def test_what_is_opened_while_all_is_closed_is_closed_too(tmp_path, monkeypatch):
     chance, model = random.Random(4), {}
     store = far_store(tmp_path)
