@@ -259,7 +259,9 @@ class TimerTable(StateTable):
         if not self._dirty:
             return None
         self._look()
-        places = [put for group in self._groups.values() for put in group.moved_place(self._fired_max)]
+        # Also of few that have fired: who goes on from the checkpoint would walk over them in each group, in an image in
+        # an object store by requests that follow one another.
+        places = [put for group in self._groups.values() for put in group.moved_place(1)]
         captured, self._dirty = self._dirty, {}
 
         def write() -> None:
