@@ -238,9 +238,9 @@ class RemoteImage(StateReader):
 class _Lookup:
     """A key that is read: the newest of its entries, table by table.
 
-    A state that changes with each row is in every table that was written lately. So the newest ones come first, and where
-    one has an entry the others need not be fetched: of two levels the lower number has the newer entries, and of the
-    tables of level 0 the one with higher sequence numbers.
+    A state that changes with each row is in every table that was written lately. So the newest ones come first, and
+    where one has an entry the others need not be fetched: of two levels the lower number has the newer entries, and of
+    the tables of level 0 the one with higher sequence numbers.
     """
 
     def __init__(self, key: bytes, places: Sequence[TablePlace]) -> None:

@@ -128,7 +128,7 @@ class TimerGroup:
         return None if self._bound(until_ms) <= start else (start, self.end)
 
     def read_ahead(self, store: StateReader, count: int) -> None:
-        """Know so many of the timers that come next in a store elsewhere, so that it need not be scanned for each part."""
+        """Know so many of the next timers in a store elsewhere, so that it need not be scanned for each part."""
         found: list[bytes] = []
         until = self.end
         for key, _ in store.scan(max(self.place, self.told_until), self.end):

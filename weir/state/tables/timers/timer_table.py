@@ -259,8 +259,8 @@ class TimerTable(StateTable):
         if not self._dirty:
             return None
         self._look()
-        # Also of few that have fired: who goes on from the checkpoint would walk over them in each group, in an image in
-        # an object store by requests that follow one another.
+        # Also of few that have fired: who goes on from the checkpoint would walk over them in each group, in an image
+        # in an object store by requests that follow one another.
         places = [put for group in self._groups.values() for put in group.moved_place(1)]
         captured, self._dirty = self._dirty, {}
 
