@@ -10,9 +10,11 @@ from task_manager.state.state_client import REQUEST_BYTES_MAX
 from tests.weir.state.placement.worlds import GROUP, HERE, OTHER_STATE, STATE, complete_all, key
 from tests.weir.state.state_peer import MESSAGE_BYTES_MAX
 from weir.errors import ConnectionLostError, StateError
+from weir.state.images.image_client import ImageClient
 from weir.state.layout import encode_key, state_prefix
 from weir.state.placement.group_places import GroupPlaces, state_bounds
 from weir.state.placement.placed_store import PlacedStore
+from weir.state.stores.memory import MemoryBackend
 
 # --- the predecessor's faults ----------------------------------------------------------------------------------------
 
@@ -231,3 +233,18 @@ def test_pieces_of_a_range_are_its_part_of_each_owned_group_and_state():
             is_before = start is not None and group.to_bytes(2, "big") < start[:2]
             expected += [(first, last)] if first < last and not is_before else []
         assert [(piece.start, piece.stop) for piece in places.pieces(start, stop)] == expected
+
+
+def test_of_an_image_nobody_asks_whether_a_group_has_keys_of_a_state():
+    """In S3 that was a request for each group, state and table, for which the first rows waited."""
+
+    def use(image_id):
+        raise AssertionError(image_id)
+
+    state = PlacedStore(
+        MemoryBackend(), HERE, [STATE], lambda address, _: ImageClient(address, use, lambda: None)
+    )
+    state.ownership.adopt({1: 1}, "image:one", migrate=True)
+    state.ownership.adopt({2: 1})
+    assert state.may_hold(state_prefix(1, STATE))
+    assert not state.may_hold(state_prefix(2, STATE))

@@ -86,10 +86,13 @@ class TimerGroup:
         if self.unwritten.pop(key):
             self.place = min(self.place, key)
 
-    def begin(self, stored: bytes | None) -> None:
-        """Go on from the place in the store, if there is one."""
+    def begin(self, stored: bytes | None, *, is_here: bool) -> None:
+        """Go on from the place in the store, if there is one; ``is_here``: a look for the first timer takes no time."""
         if stored is not None:
-            self.place = self.stored_place = self.prefix + stored
+            self.place = self.stored_place = self.end if stored == _AFTER_ALL else self.prefix + stored
+            if not is_here:
+                # No timer is before the place.
+                self.next_ms = self._first_ms(self.place)
 
     def lowered_place(self, key: bytes) -> list[tuple[bytes, bytes]]:
         """What to write of the place together with a live timer."""
@@ -100,6 +103,11 @@ class TimerGroup:
         place = self._first(self.place)
         is_due = place < self.stored_place or self.fired_count >= fired_max
         return self._put_place(place) if is_due else []
+
+    def changed_place(self) -> list[tuple[bytes, bytes]]:
+        """What to write of the place together with all that is dirty, if the store has another one."""
+        place = self._first(self.place)
+        return self._put_place(place) if place != self.stored_place else []
 
     def _put_place(self, place: bytes) -> list[tuple[bytes, bytes]]:
         self.stored_place, self.fired_count = place, 0

@@ -149,10 +149,15 @@ class TimerTable(StateTable):
                 return
             places = self._backend.get_many([group.place_key for group in fresh])
             for group, place in zip(fresh, places, strict=True):
-                group.begin(place)
-            self._backend.will_scan(((group.place, group.end) for group in fresh), 0)
-            for group in fresh:
+                group.begin(place, is_here=self._is_here(group))
+            unknown = [group for group in fresh if group.next_ms is None]
+            self._backend.will_scan([(group.place, group.end) for group in unknown], 0)
+            for group in unknown:
                 group.seek(self._backend)
+
+    def _is_here(self, group: TimerGroup) -> bool:
+        """Whether all timers of a group are in one store."""
+        return self._backend.is_settled(int.from_bytes(group.prefix[:2], "big"))
 
     def take(self, until_ms: int, count_max: int) -> Due:
         """Timers that are due at a time, about the earliest of each group, at most so many; without any none is due.
@@ -189,8 +194,7 @@ class TimerTable(StateTable):
         unknown = [
             (group, place)
             for group in groups
-            if (place := group.unknown(until_ms)) is not None
-            and not self._backend.is_settled(int.from_bytes(group.prefix[:2], "big"))
+            if (place := group.unknown(until_ms)) is not None and not self._is_here(group)
         ]
         if not unknown:
             return
@@ -259,9 +263,9 @@ class TimerTable(StateTable):
         if not self._dirty:
             return None
         self._look()
-        # Also of few that have fired: who goes on from the checkpoint would walk over them in each group, in an image
-        # in an object store by requests that follow one another.
-        places = [put for group in self._groups.values() for put in group.moved_place(1)]
+        # All of them, so that who goes on from the checkpoint need not look for the first timer of each group, and walk
+        # over what has fired: in an image in an object store that takes requests that follow one another.
+        places = [put for group in self._groups.values() for put in group.changed_place()]
         captured, self._dirty = self._dirty, {}
 
         def write() -> None:
