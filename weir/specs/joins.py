@@ -74,7 +74,7 @@ class JoinSpec(KeyedSpec):
     """Rows of two inputs with equal keys, and with times that belong together."""
 
     kind: ClassVar[str] = "join"
-    runtime: ClassVar[str] = "weir.operators.joins.join_operator:JoinOperator"
+    runtime: ClassVar[str] = "weir.operators.joins.pair_join_operator:PairJoinOperator"
     takes_several_inputs: ClassVar[bool] = True
     asked_by: ClassVar[str] = "weir.operators.queries.joined_rows:join_format"
     #: Sides whose rows leave alone or in pairs, and never to fill a gap; by ``how``.
