@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 import polars as pl
 import pyarrow as pa
@@ -110,17 +110,23 @@ def check_event_time(step: str, expression: pl.Expr, schema: pa.Schema) -> None:
         raise GraphError(f"step {step!r}: the event time is {dtype}; it must be integer ms since 1970")
 
 
-def with_columns_schema(step: str, expressions: tuple[pl.Expr, ...], schema: pa.Schema) -> pa.Schema:
-    """The columns of ``schema`` with those that the expressions write.
+def with_columns_written(
+    step: str, expressions: tuple[pl.Expr, ...], schema: pa.Schema
+) -> dict[str, pa.DataType]:
+    """As :func:`written_columns`, of a step that writes at least one.
 
     Raises:
-        GraphError: as :func:`written_columns`, or there is no expression.
+        GraphError: as there, or there is no expression.
     """
     if not expressions:
         raise GraphError(f"step {step!r}: with_columns needs at least one expression")
+    return written_columns(step, expressions, schema)
+
+
+def with_fields(schema: pa.Schema, written: Mapping[str, pa.DataType]) -> pa.Schema:
+    """The columns of ``schema`` with those that are written, which replace theirs in their places."""
     fields = {field.name: field for field in schema}
-    for name, dtype in written_columns(step, expressions, schema).items():
-        fields[name] = pa.field(name, dtype)
+    fields |= {name: pa.field(name, dtype) for name, dtype in written.items()}
     return pa.schema(list(fields.values()))
 
 

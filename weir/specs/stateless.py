@@ -19,7 +19,8 @@ from weir.specs.expression_checks import (
     check_predicate,
     copies,
     expression_columns,
-    with_columns_schema,
+    with_columns_written,
+    with_fields,
     written_columns,
 )
 from weir.spelling import did_you_mean
@@ -47,7 +48,7 @@ class FilterSpec(OperatorSpec):
         """The input's with what is shared; see :class:`OperatorSpec`."""
         check_predicate(step, self.predicate, inputs[0])
         schema = super().output_schema(step, inputs)
-        return with_columns_schema(step, self.shared, schema) if self.shared else schema
+        return with_fields(schema, with_columns_written(step, self.shared, schema)) if self.shared else schema
 
     @override
     def demanded(self, schema: pa.Schema) -> Condition | None:
@@ -71,9 +72,9 @@ class WithColumnsSpec(OperatorSpec):
 
     def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
         """The input's with what the expressions write; see :class:`OperatorSpec`."""
-        made = with_columns_schema(step, self.expressions, inputs[0])
-        kept = [name for name in made.names if name not in written_columns(step, self.expressions, inputs[0])]
-        check_keeps_changes(step, inputs[0], kept)
+        written = with_columns_written(step, self.expressions, inputs[0])
+        made = with_fields(inputs[0], written)
+        check_keeps_changes(step, inputs[0], [name for name in made.names if name not in written])
         return made
 
     def read_columns(self, wanted: frozenset[str], schema: pa.Schema) -> frozenset[str]:
