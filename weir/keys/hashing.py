@@ -36,6 +36,10 @@ from weir.types import MAX_PARALLELISM_MAX
 _WIDE_BYTES_IDS = frozenset(plain.id for plain in (pa.large_string(), pa.large_binary()))
 #: Types whose buffers are the keys as they stand.
 _PLAIN_BYTES_IDS = _WIDE_BYTES_IDS | {pa.string().id, pa.binary().id}
+#: Types whose values are bytes.
+_BYTES_IDS = _PLAIN_BYTES_IDS | {
+    plain.id for plain in (pa.string_view(), pa.binary_view(), pa.binary(length=1))
+}
 #: The key of a row whose only key column is null.
 NULL_KEY = b"\xff"
 INTEGER_BYTES = 8
@@ -163,15 +167,7 @@ def is_bytes_like(data_type: pa.DataType) -> bool:
     """Whether the key of such a column is the value's own bytes (strings, binary, dictionaries of them)."""
     if pat.is_dictionary(data_type):
         return is_bytes_like(data_type.value_type)
-    return bool(
-        pat.is_string(data_type)
-        or pat.is_large_string(data_type)
-        or pat.is_string_view(data_type)
-        or pat.is_binary(data_type)
-        or pat.is_large_binary(data_type)
-        or pat.is_binary_view(data_type)
-        or pat.is_fixed_size_binary(data_type)
-    )
+    return data_type.id in _BYTES_IDS
 
 
 def _is_integer_like(data_type: pa.DataType) -> bool:
