@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +35,9 @@ class SubtaskMeasure:
         return self.busy if self.processors is None else min(self.processors, max(self.busy, 0.0))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StageMeasure:
-    """A stage of late."""
+    """A stage of late; its sums over subtasks are asked for again and again."""
 
     stage: int
     name: str
@@ -71,27 +72,27 @@ class StageMeasure:
         """What reasons call it."""
         return f"{'source' if self.is_source else f'stage {self.stage}'} `{self.name}`"
 
-    @property
+    @cached_property
     def rows_in_per_s(self) -> float:
         """Rows that come to all subtasks."""
         return sum(each.rows_in_per_s for each in self.subtasks)
 
-    @property
+    @cached_property
     def rows_out_per_s(self) -> float:
         """Rows that leave all subtasks."""
         return sum(each.rows_out_per_s for each in self.subtasks)
 
-    @property
+    @cached_property
     def busy(self) -> float:
         """Subtasks that were busy, on average: 1.5 of 2 with 75 % each."""
         return sum(each.busy for each in self.subtasks)
 
-    @property
+    @cached_property
     def blocked(self) -> float:
         """Share of the subtask that is held back most."""
         return max((each.blocked for each in self.subtasks), default=0.0)
 
-    @property
+    @cached_property
     def queue_share(self) -> float:
         """The fullest input channel, as a share of what it holds."""
         return max((each.queue_share for each in self.subtasks), default=0.0)
