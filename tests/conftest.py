@@ -78,6 +78,8 @@ def pytest_configure(config):
     os.environ["SERVICES_JVM"] = "-XX:TieredStopAtLevel=1"
     # So do those of Spark: a session that counts by key once took 8.5 s of the processor with it, 13.7 s without.
     os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+    # Workers of pytest-xdist load Polars later. As in a task manager: a pool of threads would only add switches.
+    os.environ.setdefault("POLARS_MAX_THREADS", "1")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A shell script's background job ignores Ctrl-C, and so would every process of a test.
         signal.signal(signal.SIGINT, signal.default_int_handler)
