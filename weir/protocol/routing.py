@@ -127,7 +127,7 @@ def initial_table(stage_index: int, subtask_count: int, max_parallelism: int) ->
 @lru_cache(maxsize=32)
 def _first_owners(subtasks: tuple[int, ...], group_count: int) -> tuple[int, ...]:
     """Owners where nobody has a group yet; kept, since stages and jobs of a process often ask for the same ones."""
-    return _assign([None] * group_count, subtasks)
+    return _assign([None] * group_count, subtasks, _preferences(group_count, subtasks))
 
 
 def rescaled(table: RoutingTable, subtasks: int | Iterable[int]) -> tuple[RoutingTable, list[GroupMove]]:
@@ -145,7 +145,8 @@ def rescaled(table: RoutingTable, subtasks: int | Iterable[int]) -> tuple[Routin
     """
     wanted = tuple(range(subtasks)) if isinstance(subtasks, int) else tuple(sorted(set(subtasks)))
     _check_subtasks(table.stage_index, wanted, table.max_parallelism)
-    owners = _assign(_kept(table.groups, wanted), wanted)
+    preferences = _preferences(table.max_parallelism, wanted)
+    owners = _assign(_kept(table.groups, wanted, preferences), wanted, preferences)
     moves = [
         GroupMove(group, source, target)
         for group, (source, target) in enumerate(zip(table.groups, owners, strict=True))
@@ -174,14 +175,15 @@ def _quotas(loads: Mapping[int, int], subtasks: tuple[int, ...], group_count: in
     return {subtask: share + (position < odd) for position, subtask in enumerate(by_load)}
 
 
-def _kept(groups: tuple[int, ...], subtasks: tuple[int, ...]) -> list[int | None]:
+def _kept(
+    groups: tuple[int, ...], subtasks: tuple[int, ...], preferences: list[list[int]]
+) -> list[int | None]:
     """Owners of the groups that stay; None for those that must move.
 
     An overfull subtask gives up the groups on whose way along the ring it comes last.
     """
     loads = Counter(owner for owner in groups if owner in subtasks)
     quotas = _quotas(loads, subtasks, len(groups))
-    preferences = _preferences(len(groups), subtasks)
     owners: list[int | None] = [owner if owner in quotas else None for owner in groups]
     for subtask in subtasks:
         surplus = loads[subtask] - quotas[subtask]
@@ -194,12 +196,14 @@ def _kept(groups: tuple[int, ...], subtasks: tuple[int, ...]) -> list[int | None
     return owners
 
 
-def _assign(owners: list[int | None], subtasks: tuple[int, ...]) -> tuple[int, ...]:
+def _assign(
+    owners: list[int | None], subtasks: tuple[int, ...], preferences: list[list[int]]
+) -> tuple[int, ...]:
     """Give each group without an owner to the first subtask with room on its way along the ring."""
     loads = Counter(owner for owner in owners if owner is not None)
     quotas = _quotas(loads, subtasks, len(owners))
     result = []
-    for owner, preference in zip(owners, _preferences(len(owners), subtasks), strict=True):
+    for owner, preference in zip(owners, preferences, strict=True):
         if owner is None:
             owner = next(subtask for subtask in preference if loads[subtask] < quotas[subtask])
             loads[owner] += 1
