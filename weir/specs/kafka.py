@@ -12,7 +12,7 @@ from weir.errors import GraphError
 from weir.rows.nested_paths import Path
 from weir.specs.kafka_properties import ClientProperties
 from weir.specs.kafka_values import ValueSpec
-from weir.specs.sinks import SinkSpec
+from weir.specs.sinks import TEXT_TYPES, SinkSpec, check_parts
 from weir.specs.sources import UserSourceSpec
 
 ValueFormat = Literal["json", "raw", "coded"]
@@ -20,7 +20,6 @@ ValueFormat = Literal["json", "raw", "coded"]
 RecordPart = Literal["key", "topic", "partition", "offset", "timestamp", "headers"]
 Delivery = Literal["exactly_once", "at_least_once"]
 OnTruncation = Literal["fail", "earliest", "latest"]
-_TEXT_TYPES = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
 DISCOVER_MS = 30_000.0
 HEADER_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 #: What a user may not set: positions are in checkpoints, and reader and sink depend on the others.
@@ -92,22 +91,14 @@ class KafkaSinkSpec(SinkSpec):
     def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
         """The columns of the input; see the base class."""
         schema = super().output_schema(step, inputs)
-        for what, name, types in (
+        check_parts(
+            step,
+            schema,
             ("key", self.key, ()),
-            ("value", self.value, _TEXT_TYPES),
+            ("value", self.value, TEXT_TYPES),
             ("headers", self.headers, (HEADER_TYPE,)),
             ("partition", self.partition, (pa.int32(), pa.int64())),
-        ):
-            if name is None:
-                continue
-            if name not in schema.names:
-                raise GraphError(f"step {step!r}: {what} is {name!r}; there is {', '.join(schema.names)}")
-            found = schema.field(name).type
-            if (types and found not in types) or pa.types.is_nested(found) != (what == "headers"):
-                known = " or ".join(map(str, types)) or "a plain value"
-                raise GraphError(
-                    f"step {step!r}: {what} is the column {name!r} of type {found}; it must be {known}"
-                )
+        )
         apart = {self.headers, self.partition} | (set() if self.key_in_value else {self.key})
         if self.value is None and not set(schema.names) - apart:
             raise GraphError(f"step {step!r}: no column is left for the value")

@@ -13,13 +13,12 @@ from weir.keys.hashing import check_key_type
 from weir.rows.nested_paths import Path
 from weir.specs.kafka import Delivery, OnTruncation, ValueFormat
 from weir.specs.kafka_values import ValueSpec
-from weir.specs.sinks import SinkSpec
+from weir.specs.sinks import TEXT_TYPES, SinkSpec, check_parts
 from weir.specs.sources import UserSourceSpec
 
 #: What a column of a record has that is not in its value.
 LogPart = Literal["id", "topic", "partition", "offset", "timestamp"]
 LogCompression = Literal["none", "lz4", "zstd"]
-_VALUE_TYPES = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
 _INTEGER_TYPES = (pa.int32(), pa.int64())
 
 
@@ -76,22 +75,14 @@ class LogSinkSpec(SinkSpec):
     def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
         """The columns of the input; see the base class."""
         schema = super().output_schema(step, inputs)
-        for what, name, types in (
+        check_parts(
+            step,
+            schema,
             ("id", self.id, _INTEGER_TYPES),
             ("key", self.key, ()),
-            ("value", self.value, _VALUE_TYPES),
+            ("value", self.value, TEXT_TYPES),
             ("partition", self.partition, _INTEGER_TYPES),
-        ):
-            if name is None:
-                continue
-            if name not in schema.names:
-                raise GraphError(f"step {step!r}: {what} is {name!r}; there is {', '.join(schema.names)}")
-            found = schema.field(name).type
-            if (types and found not in types) or pa.types.is_nested(found):
-                known = " or ".join(map(str, types)) or "a plain value"
-                raise GraphError(
-                    f"step {step!r}: {what} is the column {name!r} of type {found}; it must be {known}"
-                )
+        )
         if self.key is not None:
             check_key_type(self.key, schema.field(self.key).type)
         if self.value is None and not set(schema.names) - {self.partition}:

@@ -23,6 +23,37 @@ class SinkSpec(OperatorSpec):
     takes_changes: ClassVar[bool] = True
 
 
+#: Types of a column that has whole values.
+TEXT_TYPES = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
+
+
+def check_parts(
+    step: str, schema: pa.Schema, *parts: tuple[str, str | None, tuple[pa.DataType, ...]]
+) -> None:
+    """Check the columns of which a sink makes parts of its records.
+
+    Args:
+        step: for messages.
+        schema: of the rows.
+        parts: of each part what it is called, its column (None: the records are without it), and the types that it may
+            have; none: of any that is not nested.
+
+    Raises:
+        GraphError: there is no such column, or it has another type.
+    """
+    for what, name, types in parts:
+        if name is None:
+            continue
+        if name not in schema.names:
+            raise GraphError(f"step {step!r}: {what} is {name!r}; there is {', '.join(schema.names)}")
+        found = schema.field(name).type
+        if found not in types if types else pa.types.is_nested(found):
+            known = " or ".join(map(str, types)) or "a plain value"
+            raise GraphError(
+                f"step {step!r}: {what} is the column {name!r} of type {found}; it must be {known}"
+            )
+
+
 @dataclass(frozen=True)
 class BlackholeSpec(SinkSpec):
     """Count rows and drop them."""
