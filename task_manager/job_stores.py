@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Protocol
 
 from task_manager.checkpoints.checkpoint_parts import Publisher
-from task_manager.state.store_opening import open_job_store, rocksdb_settings
 from task_manager.topology import Topology
 from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.checkpoints.file_checks import FileChecks
 from weir.checkpoints.files import uri_below
 from weir.checkpoints.layout import SINKS, manifest_path
 from weir.checkpoints.rows import load_rows
-from weir.config import TaskManagerConfig
+from weir.config import RocksDbConfig, TaskManagerConfig
 from weir.errors import CheckpointError, StateError, StateMismatchError
 from weir.plan.restored_rows import rows_of_subtask
 from weir.protocol.checkpoints.manifest import GroupPlace, Json, Manifest, StoreImage
@@ -31,6 +30,7 @@ from weir.state.images.image_stores import Images, drop_foreign
 from weir.state.images.local_copies import LocalCopies
 from weir.state.placement.placed_store import PlacedStore
 from weir.state.placement.remote import RemoteStateClient
+from weir.state.stores.store_factory import StoreFactory
 from weir.types import SubtaskId
 
 log = logging.getLogger(__name__)
@@ -286,7 +286,9 @@ def open_job_stores(
     """
     checkpoint_store = CheckpointStore.open(checkpoint_uri, job_id) if checkpoint_uri else None
     if checkpoint_store is None:
-        return JobStores(open_job_store(config), None, None, None)
+        # What an earlier run of ours left is removed, what is not ours never.
+        store = StoreFactory(_rocksdb_settings(config)).open_fresh(Path(config.rocksdb_path))
+        return JobStores(store, None, None, None)
     sinks_uri = uri_below(checkpoint_uri, job_id, SINKS)
     if restore is None:
         # A store in memory has a directory too, for the images of it.
@@ -325,11 +327,16 @@ def _plan(manifest: Manifest, topology: Topology, here: Sequence[SubtaskId], ima
     return plan
 
 
+def _rocksdb_settings(config: TaskManagerConfig) -> RocksDbConfig | None:
+    """Section ``taskManager.rocksdb``; None: state is kept in memory."""
+    return None if config.state_backend == "memory" else config.rocksdb
+
+
 def _images(store: CheckpointStore, config: TaskManagerConfig) -> Images:
     return Images(
         store,
         Path(config.rocksdb_path),
-        rocksdb_settings(config),
+        _rocksdb_settings(config),
         config.fetched_image_bytes_max,
         config.image_cache_bytes,
     )
