@@ -257,6 +257,13 @@ def _field(self: _Translator, tree: _Tree, given: Sequence[_Tree], settings: Map
     return f"{self.part(given[0])}.{quoted(str(settings['']))}"
 
 
+def _since_1970(self: _Translator, tree: _Tree, given: Sequence[_Tree], settings: Mapping[str, Any]) -> str:
+    # Both round down. A time without a zone is one of UTC, as the session is.
+    if settings.get("") != "Milliseconds" or _base(self.kind(given[0])) is not pl.Datetime:
+        raise _Untranslated
+    return f"unix_millis(CAST({self.part(given[0])} AS TIMESTAMP))"
+
+
 _FUNCTIONS: Mapping[tuple[str, str], Callable[..., str]] = {
     ("Boolean", "Not"): _not,
     ("Boolean", "IsNull"): _is_null,
@@ -270,6 +277,7 @@ _FUNCTIONS: Mapping[tuple[str, str], Callable[..., str]] = {
     ("StringExpr", "EndsWith"): _text_test("endswith"),
     ("StringExpr", "ConcatHorizontal"): _joined,
     ("StructExpr", "FieldByName"): _field,
+    ("TemporalExpr", "TimeStamp"): _since_1970,
 }
 
 

@@ -17,6 +17,7 @@ from weir.rows.side_outputs import output_id
 from weir.spark.arrow_maps import map_in_arrow
 from weir.spark.bounds import bound_ms
 from weir.spark.grouped import grouped, stream_grouped, watermarked
+from weir.spark.lines import LinesTask
 from weir.spark.marks import MarkedTask, Marking, with_mark_columns
 from weir.spark.native import Group, PairJoin, Reading, Timed, native_step
 from weir.spark.put_aside import SINK_PROPERTY
@@ -28,7 +29,7 @@ from weir.spark.task_frames import Task, divided, gathered, highest_ms, on_wire,
 from weir.spark.task_steps import ORDER_COLUMN, TaskSteps, wire_of
 from weir.spark.translation import JobOnSpark, StepOnSpark, Way
 from weir.spark.types import ddl, quoted
-from weir.specs import AssignEventTimeSpec
+from weir.specs import AssignEventTimeSpec, JsonLinesSpec
 from weir.specs.broadcast import BroadcastProcessSpec
 from weir.specs.window_parts import WindowPartSpec
 
@@ -158,6 +159,11 @@ class Frames:
             # Results before the end count single rows, and which of them are late a later step says.
             node = replace(node, spec=replace(node.spec, rows_min=_ALL_ROWS))
         steps = self._task_steps(node, given)
+        if self._streams and isinstance(node.spec, JsonLinesSpec):
+            lines = self.sources.lines(node.spec.path)
+            made = map_in_arrow(lines, LinesTask(steps, self._put.tell), ddl(steps.wire))
+            self._made[node.name] = self._marked(node, made)
+            return
         if self._job.keeps_state and frames and not node.is_sink:
             self._among_marks(node, replace(steps, bounds_ms=tuple(_NEVER_LATE_MS for _ in given)), frames[0])
             return

@@ -86,7 +86,8 @@ _Found = tuple[str, dict[str, str], str, str, tuple[tuple[str, str], ...], str]
 
 def _connector(spec: SourceSpec, schema: pa.Schema, mode: Mode) -> _Found | None:
     if isinstance(spec, KafkaSpec):
-        return _kafka(spec, schema, mode)
+        of_values = pa.schema([field for field in schema if field.name not in dict(spec.parts)])
+        return None if spec.value == "json" and not _is_plain(of_values) else _kafka(spec, schema, mode)
     path = str(getattr(spec, "path", ""))
     if "**" in path:
         # Spark's globs do not go down folders.
@@ -111,13 +112,25 @@ def _is_nested(schema: pa.Schema) -> bool:
     return any("." in name or "[" in name for name in schema.names)
 
 
-def _json(spec: JsonLinesSpec, schema: pa.Schema, path: str) -> _Found | None:
-    # Times and bytes have other forms of text in Spark, and of files that one reader must decode only Weir knows all.
-    is_plain = all(
-        pat.is_integer(f.type) or pat.is_floating(f.type) or pat.is_string(f.type) or pat.is_boolean(f.type)
-        for f in schema
+def has_lines(spec: SourceSpec) -> bool:
+    """Whether Spark can read the lines of a source, for Weir to decode them."""
+    # Of files that one reader must decode only Weir knows all, and Spark's globs do not go down folders.
+    return (
+        isinstance(spec, JsonLinesSpec)
+        and spec.compression == "auto"
+        and not spec.path.endswith((".zst", ".lz4", ".bz2"))
+        and "**" not in spec.path
     )
-    if not is_plain or spec.compression != "auto" or path.endswith((".zst", ".lz4", ".bz2")):
+
+
+def _is_plain(schema: pa.Schema) -> bool:
+    """Whether all columns have the same form in Spark's JSON: times, decimals and bytes have another one."""
+    tests = (pat.is_integer, pat.is_floating, pat.is_string, pat.is_boolean)
+    return all(any(test(field.type) for test in tests) for field in schema)
+
+
+def _json(spec: JsonLinesSpec, schema: pa.Schema, path: str) -> _Found | None:
+    if not _is_plain(schema) or not has_lines(spec):
         return None
     paths = _trie(schema, dict(spec.paths))
     if paths is None:

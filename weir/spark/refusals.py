@@ -43,7 +43,9 @@ REASONS: Mapping[str, str] = {
     "two_phase": "the transactions of a TwoPhaseSink hang on Weir's checkpoints; use weir.Sink, or a sink of files",
     "all_rows": "a weir.Operator sees all rows of its subtask in order, and Spark divides them in other ways; write a "
     "weir.KeyedProcess, or set parallelism=1",
-    "source_stream": "a source of your own is read once, to its end; run it without --streaming",
+    "source_stream": "Spark's streams cannot read it, and Weir reads it once, to its end; run it without --streaming",
+    "kafka_types": "Spark reads times, decimals, bytes and nested values of JSON in other forms than Weir; take whole "
+    "numbers and texts from Kafka, the event time too, and cast them in a step",
 }
 
 

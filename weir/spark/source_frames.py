@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from weir.plan.graph import Node
 from weir.rows.records import EVENT_TIME_COLUMN
+from weir.spark.lines import FILE_COLUMN, LINE_COLUMN
 from weir.spark.native import TIME_MS_MAX, Reading
 from weir.spark.readers import CORRUPT_COLUMN, json_value
 from weir.spark.task_steps import ORDER_COLUMN
@@ -68,6 +69,13 @@ class SourceFrames:
         good += [f"{quoted(name)} IS NOT NULL" for name in made.required]
         good += [f"coalesce(abs({quoted(name)}) < DOUBLE('Infinity'), TRUE)" for name in made.finite]
         return self._without_bad(node, made, frame, " AND ".join(good)).drop(_TEXT)
+
+    def lines(self, path: str) -> DataFrame:
+        """The lines of the files of a stream, with the files that they are of."""
+        read = self._spark.readStream.format("text").option("lineSep", "\n").load(_folder(path))
+        return read.selectExpr(
+            f"CAST(value AS BINARY) AS {LINE_COLUMN}", f"_metadata.file_path AS {FILE_COLUMN}"
+        )
 
     def with_good_times(self, node: Node, frame: DataFrame, future_ms_max: int | None) -> DataFrame:
         """The rows whose event time is one; the others are counted as put aside by the step."""

@@ -10,7 +10,7 @@ from weir.rows.side_outputs import output_id
 from weir.spark.bounds import own_bound_ms
 from weir.spark.groups import final_group, window_group
 from weir.spark.joins import pair_join
-from weir.spark.readers import reading
+from weir.spark.readers import has_lines, reading
 from weir.spark.task_steps import Upstream
 from weir.specs import (
     AssignEventTimeSpec,
@@ -21,12 +21,15 @@ from weir.specs import (
     UserOperatorSpec,
     WindowAggregateSpec,
 )
+from weir.specs.kafka import KafkaSpec
 
 
 def stream_refusal(node: Node) -> str | None:
     """Say why a step does not run in a stream; None: it does."""
     spec = node.spec
-    return "source_stream" if isinstance(spec, SourceSpec) and reading(spec, "streaming") is None else None
+    if not isinstance(spec, SourceSpec) or has_lines(spec) or reading(spec, "streaming") is not None:
+        return None
+    return "kafka_types" if isinstance(spec, KafkaSpec) else "source_stream"
 
 
 def has_state(node: Node) -> bool:

@@ -25,6 +25,8 @@ SCHEMA = to_schema(
         "p": pl.Boolean,
         "q": pl.Boolean,
         "d": pl.Date,
+        "at": pl.Datetime("us"),
+        "zoned": pl.Datetime("us", "UTC"),
         "in ner": pl.Struct({"f": pl.Int64, "g": pl.String}),
     }
 )
@@ -45,6 +47,8 @@ ROWS = pa.table(
         "p": pa.array(_LOGIC * 48, pa.bool_()),
         "q": pa.array([value for value in _LOGIC for _ in range(48)], pa.bool_()),
         "d": pa.array([dt.date(1969, 12, 31), dt.date(2026, 11, 29), None] * 48, pa.date32()),
+        "at": pa.array([-1, 0, 999, -1001, 1_616_889_599_999_999, None] * 24, pa.timestamp("us")),
+        "zoned": pa.array([-1, 0, 999, -1001, -(10**15), None] * 24, pa.timestamp("us", "UTC")),
         "in ner": pa.array(
             [{"f": 1, "g": "x"}, None, {"f": None, "g": None}] * 48, SCHEMA.field("in ner").type
         ),
@@ -55,6 +59,8 @@ A, B, X, Y, S, T, P, Q = (pl.col(name) for name in "abxystpq")
 SMALL, TINY = pl.col("small"), pl.col("tiny")
 #: Those that are Spark's.
 TABLE = {
+    "epoch": pl.col("at").dt.epoch("ms"),
+    "epoch_of_utc": pl.col("zoned").dt.epoch("ms") - 1,
     "plus": A + B,
     "minus": A - 1,
     "times": A * B,

@@ -6,9 +6,11 @@ import pytest
 import weir
 from tests.effort import cases
 from tests.weir.operators.sources.test_json_decode import BAD, GOOD
+from weir.rows.records import EVENT_TIME_COLUMN
 from weir.spark.readers import json_value
 from weir.spark.running import run_batch, run_stream
 from weir.spark.session import SparkFailedError
+from weir.sql.program import build_program
 
 pytestmark = pytest.mark.spark
 SCHEMA = {"k": int, "at": int, "v": int}
@@ -96,6 +98,42 @@ def test_rows_that_a_step_puts_aside_are_told_once_however_many_sinks_are_behind
     assert "the event time is null" in reason
     assert count == 2
     assert told == {}
+
+
+def test_a_stream_of_sql_reads_times_and_decimals_as_weir_does(spark, tmp_path):
+    folder = tmp_path / "in" / "day=2021-03-28"
+    folder.mkdir(parents=True)
+    times = [
+        "1969-12-31T23:59:59.9995",
+        "2021-03-28 00:00:01",
+        "2021-03-28T00:00:02.5",
+        "2026-01-01T00:00:00",
+    ]
+    lines = [f'{{"at": "{time}", "price": "{n}.05", "seen": "2020-02-29"}}' for n, time in enumerate(times)]
+    (folder / "rows.jsonl").write_text("\n".join([*lines[:1], '{"at": 3}', *lines[1:]]) + "\n")
+    text = f"""
+        CREATE SOURCE rows (at TIMESTAMP, price DECIMAL(9, 2), seen DATE, day VARCHAR, WATERMARK FOR at AS at)
+            WITH (connector = 'json', path = '{tmp_path}/in/*/*.jsonl');
+        CREATE SINK out WITH (connector = 'collect') AS SELECT day, seen, window_start, SUM(price) AS total
+            FROM TUMBLE(rows, at, INTERVAL '2' SECOND) GROUP BY day, seen, window_start, window_end;
+        CREATE SINK plain WITH (connector = 'collect') AS SELECT at, price FROM rows;
+        """
+    flow = build_program("rows.sql", text, "rows")
+    expected = {name: weir.run(flow)[name].to_polars() for name in ("out", "plain")}
+    collected, told = {"out": [], "plain": []}, []
+    run_stream(
+        spark,
+        build_program("rows.sql", text, "rows").build_local(),
+        str(tmp_path / "checkpoints"),
+        lambda step, table: collected[step].append(pl.DataFrame(table.drop_columns([EVENT_TIME_COLUMN]))),
+        told.append,
+    )
+    assert expected["plain"].height == 4
+    assert pl.concat(collected["plain"]).sort("at").equals(expected["plain"].sort("at"))
+    # The last window is one that no later row has passed.
+    said = pl.concat(collected["out"]).sort("window_start")
+    assert said.equals(expected["out"].sort("window_start").head(3))
+    assert [sum(reasons.values()) for reasons in told[-1].values()] == [1]
 
 
 #: Records that Weir puts aside, and Spark takes: docs/runners.md has them.

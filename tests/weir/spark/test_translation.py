@@ -154,6 +154,15 @@ def test_what_cannot_be_equal_is_refused_with_the_step_and_the_reason(make):
         job_on_spark(flow.build_local()).check()
 
 
+def test_sources_that_a_stream_of_spark_cannot_read_are_refused_by_their_kind():
+    timed = {"k": int, "at": int, "seen": weir.Nullable(pl.Datetime("us"))}
+    topic = weir.Kafka(bootstrap="localhost:9092", topics="t", schema=timed)
+    assert refused(flow_with(topic)[0], "streaming") == {"rows": REASONS["kafka_types"]}
+    for lines in (weir.JsonLines("in/**/*", schema=timed), weir.Csv("in", schema=SCHEMA)):
+        assert refused(flow_with(lines)[0], "streaming") == {"rows": REASONS["source_stream"]}
+    assert refused(flow_with(weir.JsonLines("in", schema=timed))[0], "streaming") == {}
+
+
 def in_tasks(flow, mode):
     """Steps with state that run by Weir's operators."""
     return {
