@@ -60,6 +60,9 @@ def pair_join(spec: JoinSpec, given: Sequence[pa.Schema], mode: Mode) -> PairJoi
         # Rows are forgotten by times that are known of both sides.
         return None
     condition = [f"l.{quoted(left)} = r.{quoted(right)}" for left, right in keys]
+    if mode == "streaming" and spec.how == "full":
+        # There Spark takes two nulls for the same key.
+        condition += [f"l.{quoted(left)} IS NOT NULL" for left, _ in keys]
     condition += [] if bounds is None else _within(bounds)
     columns = [(left, f"coalesce(l.{quoted(left)}, r.{quoted(right)})") for left, right in keys]
     if spec.how == "anti":
