@@ -1,4 +1,4 @@
-"""Lines that Spark brings to its tasks, where Weir's reader decodes them: JSON whose columns Spark reads in other forms."""
+"""Lines that Spark brings to its tasks, where Weir's reader decodes them: JSON of forms that Spark reads otherwise."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class LinesTask:
 
 
 def _write(batches: Iterable[pa.RecordBatch], directory: Path) -> bool:
-    """Write the lines to files, each in folders that say of its rows what those of the original do; whether any came."""
+    """Write the lines to files, in folders that say of rows what those of the original do; whether any came."""
     opened: dict[str, BinaryIO] = {}
     try:
         for batch in batches:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from weir.rows.python_values import row_json
 from weir.spark.arrow_maps import map_in_arrow
-from weir.spark.types import cast_batch, quoted
+from weir.spark.types import cast_batch, ddl, quoted, wire_schema
 from weir.spark.writers import Writing
 
 if TYPE_CHECKING:
@@ -23,8 +23,7 @@ def write(frame: DataFrame, made: Writing, schema: pa.Schema) -> None:
 
     A job that is run again adds to what is there, as elsewhere.
     """
-    columns = made.columns or tuple((name, quoted(name)) for name in schema.names)
-    rows = frame.selectExpr(*(f"{text} AS {quoted(name)}" for name, text in columns))
+    rows = _columns(frame, made, schema)
     if made.format == "print":
         _print(rows, made.rows_max, schema)
         return
@@ -37,12 +36,17 @@ def write(frame: DataFrame, made: Writing, schema: pa.Schema) -> None:
 
 def stream_writer(frame: DataFrame, made: Writing, schema: pa.Schema) -> Any:
     """Return what writes the user columns of a stream: each trigger once."""
-    columns = made.columns or tuple((name, quoted(name)) for name in schema.names)
-    rows = frame.selectExpr(*(f"{text} AS {quoted(name)}" for name, text in columns))
-    writer = rows.writeStream.format(made.format).options(**dict(made.options))
+    writer = _columns(frame, made, schema).writeStream.format(made.format).options(**dict(made.options))
     if made.partition_by:
         writer = writer.partitionBy(*made.partition_by)
     return writer.option("path", made.path) if made.path else writer
+
+
+def _columns(frame: DataFrame, made: Writing, schema: pa.Schema) -> DataFrame:
+    """The columns that are written."""
+    columns = made.columns or tuple((name, quoted(name)) for name in schema.names)
+    rows = frame.selectExpr(*(f"{text} AS {quoted(name)}" for name, text in columns))
+    return rows if made.texts is None else map_in_arrow(rows, made.texts, ddl(wire_schema(made.texts.made)))
 
 
 def _print(rows: DataFrame, rows_max: int | None, schema: pa.Schema) -> None:

@@ -81,6 +81,11 @@ def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
+def has_plain_text(dtype: pa.DataType) -> bool:
+    """Whether values have the same form as texts in Spark: times, bytes and numbers with a point have another one."""
+    return bool(pat.is_integer(dtype) or pat.is_string(dtype) or pat.is_boolean(dtype))
+
+
 def literal(text: str) -> str:
     """A text in Spark SQL."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

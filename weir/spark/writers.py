@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.types as pat
 
-from weir.spark.types import quoted
+from weir.spark.texts import AsTexts
+from weir.spark.types import has_plain_text, quoted
 from weir.specs import BlackholeSpec, CsvSinkSpec, JsonLinesSinkSpec, ParquetSinkSpec, PrintSpec, SinkSpec
 from weir.specs.kafka import KafkaSinkSpec
 
@@ -23,6 +23,7 @@ class Writing:
         partition_by: columns whose values name folders.
         columns: name, and its text; (): the user columns.
         rows_max: of "print": so many at most.
+        texts: what makes the texts that are written before; None: Spark does.
     """
 
     format: str
@@ -31,6 +32,7 @@ class Writing:
     partition_by: tuple[str, ...] = ()
     columns: tuple[tuple[str, str], ...] = ()
     rows_max: int | None = None
+    texts: AsTexts | None = None
 
 
 def writing(spec: SinkSpec, given: pa.Schema) -> Writing | None:
@@ -43,29 +45,26 @@ def writing(spec: SinkSpec, given: pa.Schema) -> Writing | None:
         return _kafka(spec, given)
     if type(spec) is ParquetSinkSpec:
         return Writing("parquet", (("compression", spec.compression),), spec.path, tuple(spec.partition_by))
-    if isinstance(spec, JsonLinesSinkSpec) and _is_plain(given):
-        return Writing(
-            "json",
-            (("compression", spec.compression or "none"), ("ignoreNullFields", "false")),
-            spec.path,
-            tuple(spec.partition_by),
-        )
-    if isinstance(spec, CsvSinkSpec) and _is_plain(given):
-        options = (
-            ("compression", spec.compression or "none"),
-            ("header", "true"),
-            ("sep", spec.separator),
-            ("emptyValue", '""'),
-            ("nullValue", ""),
-            ("escape", '"'),
-        )
-        return Writing("csv", options, spec.path, tuple(spec.partition_by))
+    if isinstance(spec, JsonLinesSinkSpec | CsvSinkSpec):
+        return _of_texts(spec, given)
     return None
 
 
-def _is_plain(schema: pa.Schema) -> bool:
-    """Whether values have the same form as text: times, bytes and numbers with a point have others."""
-    return all(pat.is_integer(f.type) or pat.is_string(f.type) or pat.is_boolean(f.type) for f in schema)
+def _of_texts(spec: JsonLinesSinkSpec | CsvSinkSpec, given: pa.Schema) -> Writing:
+    """Files of texts; Weir makes those of values that have another form in Spark."""
+    folders, is_json = tuple(spec.partition_by), isinstance(spec, JsonLinesSinkSpec)
+    is_plain = all(has_plain_text(field.type) for field in given)
+    texts = None if is_plain else AsTexts(given, folders, lines=is_json)
+    options = [("compression", spec.compression or "none")]
+    if isinstance(spec, CsvSinkSpec):
+        options += [("header", "true"), ("sep", spec.separator), ("escape", '"')]
+        options += [("emptyValue", '""'), ("nullValue", "")]
+        # Else spaces around a text are left out.
+        options += [("ignoreLeadingWhiteSpace", "false"), ("ignoreTrailingWhiteSpace", "false")]
+        return Writing("csv", tuple(options), spec.path, folders, texts=texts)
+    if is_plain:
+        return Writing("json", (*options, ("ignoreNullFields", "false")), spec.path, folders)
+    return Writing("text", tuple(options), spec.path, folders, texts=texts)
 
 
 def _kafka(spec: KafkaSinkSpec, given: pa.Schema) -> Writing | None:

@@ -1,5 +1,8 @@
 """Streams of Spark as a whole: what ends them, and what they tell."""
 
+import csv
+import json
+
 import polars as pl
 import pytest
 
@@ -134,6 +137,84 @@ def test_a_stream_of_sql_reads_times_and_decimals_as_weir_does(spark, tmp_path):
     said = pl.concat(collected["out"]).sort("window_start")
     assert said.equals(expected["out"].sort("window_start").head(3))
     assert [sum(reasons.values()) for reasons in told[-1].values()] == [1]
+
+
+#: By connector, how rows of its files are read as texts.
+FILES = {
+    "json": lambda path: [json.loads(line) for line in path.read_text().splitlines()],
+    "csv": lambda path: [*csv.DictReader(path.open(newline=""))],
+}
+
+
+@pytest.mark.parametrize("mode", ["batch", "streaming"])
+@pytest.mark.parametrize("connector", FILES)
+def test_files_of_texts_have_all_rows_as_weir_writes_them_however_many_tasks_and_triggers_write(
+    spark, tmp_path, connector, mode
+):
+    (tmp_path / "in").mkdir()
+    for file in range(3):
+        rows = ({"k": f" {n} ", "at": file * 100_000 + n * 1_000, "x": n / 4, "no": None} for n in range(20))
+        (tmp_path / "in" / f"{file}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def flow_to(out):
+        text = f"""
+            CREATE SOURCE rows (k VARCHAR, at BIGINT, x DOUBLE, no DATE, WATERMARK FOR at AS at)
+                WITH (connector = 'json', path = '{tmp_path}/in');
+            CREATE SINK plain WITH (connector = '{connector}', path = '{out}/plain')
+                AS SELECT k, x, no, TIMESTAMP_MILLIS(at) AS time, CAST(x AS DECIMAL(9, 2)) AS m FROM rows;
+            CREATE SINK windows WITH (connector = '{connector}', path = '{out}/windows', partition_by = 'k')
+                AS SELECT k, window_start, SUM(x) AS x FROM TUMBLE(rows, at, INTERVAL '10' SECOND)
+                GROUP BY k, window_start, window_end;
+            """
+        return build_program("rows.sql", text, "rows")
+
+    def written(out, sink):
+        found = [path for path in (tmp_path / out / sink).rglob("part-*") if path.is_file()]
+        return sorted(
+            str({"in": path.parent.name, **row}) for path in found for row in FILES[connector](path)
+        )
+
+    weir.run(flow_to(tmp_path / "weir"))
+    graph = flow_to(tmp_path / "spark").build_local()
+    if mode == "batch":
+        run_batch(spark, graph)
+    else:
+        run_stream(spark, graph, str(tmp_path / "checkpoints"))
+    assert written("spark", "plain") == written("weir", "plain")
+    told = written("spark", "windows")
+    # A stream has not told the last windows.
+    assert len(told) >= 50
+    assert set(told) <= set(written("weir", "windows"))
+    assert mode == "streaming" or len(told) == len(written("weir", "windows"))
+
+
+@pytest.mark.parametrize("how", ["FULL", "LEFT", "RIGHT"])
+def test_nulls_are_no_key_of_a_join_in_a_stream(spark, tmp_path, how):
+    lines = [{"k": k, "at": n * 1_000} for n, k in enumerate([None, 1, None, 2, 1], 1)] + [
+        {"k": 9, "at": 900_000}
+    ]
+    for side in "ab":
+        (tmp_path / f"{side}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    sources = [
+        f"CREATE SOURCE {side} (k BIGINT, at BIGINT, WATERMARK FOR at AS at) "
+        f"WITH (connector = 'json', path = '{tmp_path}/{side}.jsonl')"
+        for side in "ab"
+    ]
+    sink = f"""CREATE SINK out WITH (connector = 'collect') AS SELECT a.at AS one, b.at AS two
+        FROM a {how} JOIN b ON a.k = b.k AND b.at BETWEEN a.at AND a.at + INTERVAL '5' SECOND"""
+    flow = build_program("join.sql", "; ".join([*sources, sink]), "join")
+    found = []
+    run_stream(
+        spark,
+        flow.build_local(),
+        str(tmp_path / "checkpoints"),
+        lambda step, table: found.extend((row["one"], row["two"]) for row in table.to_pylist()),
+    )
+    expected = [(row["one"], row["two"]) for row in weir.run(flow)["out"].to_dicts()]
+    past = 900_000
+    assert sorted((pair for pair in found if past not in pair), key=str) == sorted(
+        (pair for pair in expected if past not in pair), key=str
+    )
 
 
 #: Records that Weir puts aside, and Spark takes: docs/runners.md has them.

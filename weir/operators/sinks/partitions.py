@@ -70,7 +70,7 @@ def split(table: pa.Table, columns: Sequence[str]) -> Iterator[tuple[Values, pa.
         return
     names = [f"key_{number}" for number in range(len(columns))]
     keys = pl.DataFrame(
-        [pl.Series(name, _texts(table[column])) for name, column in zip(names, columns, strict=True)]
+        [pl.Series(name, texts(table[column])) for name, column in zip(names, columns, strict=True)]
     )
     groups = keys.with_row_index("row").group_by(names, maintain_order=True).agg("row")
     rest = table.drop_columns(list(columns))
@@ -78,7 +78,7 @@ def split(table: pa.Table, columns: Sequence[str]) -> Iterator[tuple[Values, pa.
         yield tuple(values), rest if len(rows) == len(table) else rest.take(pa.array(rows))
 
 
-def _texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Values as people write them: ``2026-11-22``, ``2026-11-22 01:02:03``, ``true``, ``7``; bytes as hex."""
     if pa.types.is_binary(column.type):
         values = [None if value is None else value.hex() for value in column.to_pylist()]
