@@ -137,6 +137,8 @@ class Dataflow:
         Raises:
             GraphError: something in the query is wrong; one line, with line and column.
         """
+        if not isinstance(query, str):
+            raise GraphError(f"sql: the query is a text, such as 'SELECT ...', and not {query!r}")
         for name, stream in streams.items():
             if isinstance(stream, FileTable | CassandraTable):
                 continue

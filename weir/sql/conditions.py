@@ -147,6 +147,10 @@ def _time_bound(node: exp.Expr, left: Scope, right: Scope) -> _Bound | None:
     one, other = _shifted(node.this), _shifted(node.expression)
     if one is None or other is None:
         return None
+    for part in (node.this, node.expression):
+        if part.find(exp.Interval) is None:
+            # A number is added to numbers only.
+            scalar(part, left if sides(part, left, right) == {0} else right)
     kind = type(node)
     added = other[1] - one[1]
     if sides(one[0], left, right) == {0}:

@@ -11,6 +11,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from weir.spelling import did_you_mean
 from weir.sql.errors import NAME, Place, Unplaced
+from weir.sql.omissions import check_omissions
 from weir.sql.parts import check_parts
 from weir.sql.syntax import refusal
 from weir.sql.types import no_type
@@ -102,6 +103,8 @@ def parse_query(tokens: Sequence[Token], text: str) -> exp.Expr:
     parsed = _parsed(_standard_windows(tokens), text, None)
     if not isinstance(parsed, exp.Query):
         raise Unplaced(f"expected a query, SELECT ..., and not {first_words(tokens)}", tokens[0].start)
+    # What sqlglot refuses, it tells better.
+    check_omissions(tokens)
     check_parts(parsed)
     return parsed
 

@@ -59,6 +59,28 @@ WRONG = [
     ("SELECT id FROM t WHERE", 18, "syntax: something is missing after 'WHERE'"),
     ("SELECT id FROM t GROUP BY", 8, "GROUP BY names nothing"),
     ("SELECT FROM t", 13, "SELECT names no columns"),
+    # sqlglot passes these over.
+    ("SELECT , id FROM t", 8, "syntax: something is missing between 'SELECT' and ','"),
+    ("SELECT id,, a FROM t", 11, "syntax: something is missing between ',' and ','"),
+    ("SELECT id, FROM t", 10, "syntax: something is missing after ',' before 'FROM'"),
+    ("SELECT COALESCE(id, a,) AS x FROM t", 22, "syntax: something is missing after ',' before ')'"),
+    (
+        "SELECT CASE WHEN id > 3 'a' ELSE 'b' END AS x FROM t",
+        13,
+        "THEN is missing after WHEN and its condition",
+    ),
+    ("SELECT CASE WHEN CASE id WHEN 1 THEN TRUE END 2 END AS x FROM t", 13, "THEN is missing after WHEN"),
+    (
+        "SELECT id, SUM(a) OVER (PARTITION BY k ORDER BY at ROWS BETWEEN 3 PRECEDING) AS s FROM t",
+        57,
+        "AND is missing after ROWS BETWEEN, as in ROWS BETWEEN 2 PRECEDING AND CURRENT ROW",
+    ),
+    # A number of nothing is no length of time.
+    (
+        "SELECT t.id FROM t JOIN t AS s ON t.id = s.id AND s.at BETWEEN t.at AND t.at + 1",
+        73,
+        "needs numbers, and one of them is TIMESTAMP",
+    ),
     (
         "SELECT t.id FROM t RIGHT JOIN t FOR SYSTEM_TIME AS OF t.at AS s ON t.id = s.id",
         1,
@@ -444,3 +466,9 @@ def test_streams_of_python_are_told_with_their_place():
         flow.sql("SELECT id FROM orders", other=stream)
     with pytest.raises(GraphError, match="sql: orders is no stream of this Dataflow"):
         flow.sql("SELECT id FROM orders", orders="orders")
+
+
+@pytest.mark.parametrize("query", [3, None, b"SELECT 1", ["SELECT 1"]])
+def test_a_query_that_is_no_text_is_told(query):
+    with pytest.raises(GraphError, match="sql: the query is a text, such as 'SELECT ...', and not"):
+        weir.Dataflow("job").sql(query)
