@@ -13,7 +13,7 @@ from weir.dataflow import aggregates as calls
 from weir.dataflow.aggregates import AggregateCall
 from weir.spelling import did_you_mean
 from weir.sql.errors import Unplaced, name_of
-from weir.sql.types import Typed
+from weir.sql.types import Typed, type_words
 
 _ONE: dict[str, Callable[[str], AggregateCall]] = {
     "COUNT": calls.count,
@@ -48,6 +48,8 @@ RETRACTABLE = (
 )
 #: Those of values of any type.
 _OF_ANY = ("COUNT", "FIRST", "LAST", "FIRST_VALUE", "LAST_VALUE", "APPROX_DISTINCT")
+#: Those of numbers alone.
+_OF_NUMBERS = frozenset(_ONE) - {*_OF_ANY, "MIN", "MAX"}
 #: Those that keep all values, which windows do not.
 _PERCENTILES = ("PERCENTILE_CONT", "PERCENTILE_DISC", "MEDIAN")
 
@@ -251,12 +253,17 @@ def check_of_windows(aggregate: Aggregate) -> None:
         )
 
 
-def check_decimal(aggregate: Aggregate, value: Typed, *, of_windows: bool) -> None:
-    """Refuse what keeps no decimals.
+def check_values(aggregate: Aggregate, value: Typed, *, of_windows: bool) -> None:
+    """Refuse an aggregate of values that it does not take.
 
     Raises:
-        Unplaced: it is one of a decimal.
+        Unplaced: they are no numbers, or decimals.
     """
+    if aggregate.function in _OF_NUMBERS and not (value.is_number or value.is_null):
+        raise Unplaced(
+            f"{aggregate.function} is of numbers, and this is {type_words(value.dtype)}; CAST it",
+            aggregate.node,
+        )
     if not isinstance(value.dtype, pl.Decimal) or aggregate.function in _OF_ANY:
         return
     if of_windows and aggregate.function in ("SUM", "AVG", "MIN", "MAX"):

@@ -14,7 +14,7 @@ from weir.dataflow.streams import Stream
 from weir.dataflow.windows import tumbling
 from weir.rows.changes import CHANGE_COLUMN, CHANGES
 from weir.specs.windows import WINDOW_BOUNDS
-from weir.sql.aggregates import Aggregate, check_decimal, check_of_windows, check_takes_back, named
+from weir.sql.aggregates import Aggregate, check_of_windows, check_takes_back, check_values, named
 from weir.sql.context import Context
 from weir.sql.errors import Unplaced, at
 from weir.sql.relations import (
@@ -220,7 +220,7 @@ class _Aggregation:
             predicate: pl.Expr | None = None
             if each.argument is not None:
                 value = scalar(each.argument, self.scope)
-                check_decimal(each, value, of_windows=of_windows)
+                check_values(each, value, of_windows=of_windows)
                 name = value.name or f"of_{output}"
                 wanted[name] = value
             if each.filter is not None:

@@ -293,6 +293,12 @@ class Scope:
                 node,
             )
         if table and table.lower() not in {each.lower() for each in self.sources}:
+            if any(each.name.lower() == table.lower() for each in self.columns):
+                raise Unplaced(
+                    f"{table!r} is a column: fields of structs are not there in SQL; take {node.name!r} out "
+                    "of it with a function of Python",
+                    node,
+                )
             # A word that is spelled wrong is read as the alias of the table before it.
             wrong = [(each, meant(each, _AFTER_TABLES)) for each in self.sources]
             near = next((in_place_of(each, near) for each, near in wrong if near), "")
@@ -305,7 +311,8 @@ class Scope:
         if "did you mean" not in near and not table:
             # A word of SQL that is spelled wrong is read as a column.
             near = meant(node.name, ("DISTINCT", "CASE", "EXISTS", "NULL", "TRUE", "FALSE")) or near
-        raise Unplaced(f"there is no column {node.name!r}{whose}{near}", node)
+        quotes = "; a text is in single quotes" if node.this.args.get("quoted") and not table else ""
+        raise Unplaced(f"there is no column {node.name!r}{whose}{near}{quotes}", node)
 
 
 def values_of(relation: Relation, node: exp.Expr) -> list[tuple[str, Typed]]:

@@ -140,6 +140,8 @@ def _other(node: exp.Expr, scope: Scope) -> Typed:
         raise Unplaced(f"{node.sql()} is no value; a text has no parameters", node)
     if isinstance(node, exp.AtTimeZone):
         return at_zone(scalar(node.this, scope), zone_of(node.args.get("zone"), node), node)
+    if isinstance(node, (exp.RowNumber, exp.Lag, exp.Lead)):
+        raise Unplaced(f"{name_of(node)} needs OVER (PARTITION BY ... ORDER BY ...)", node)
     if isinstance(node, (exp.AggFunc, exp.Filter, exp.WithinGroup)):
         raise Unplaced(f"{short(node)} is not possible here; aggregates belong into SELECT and HAVING", node)
     if isinstance(node, (exp.All, exp.Any)):

@@ -17,6 +17,7 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import Token
 
 import weir.local.running
+from weir.clock import SystemClock
 from weir.dataflow.builder import Dataflow
 from weir.errors import WeirError
 from weir.local.result import Result
@@ -180,6 +181,8 @@ class Session:
         def is_enough(result: Result) -> bool:
             return len(result[_RESULT]) >= most
 
+        clock = SystemClock()
+        began_s = clock.monotonic_s()
         result = weir.local.running.run(flow, for_s=for_s, until=is_enough)
         found = result[_RESULT].to_polars()
         notes = []
@@ -190,7 +193,7 @@ class Session:
         elif result.was_stopped and found.height < most:
             notes.append(
                 f"a source has no end and was read for {for_s:g} s; --for says how long"
-                if is_endless
+                if is_endless and clock.monotonic_s() - began_s >= (for_s or 0)
                 else "stopped before the sources ended: this is a part of the result"
             )
         if result.dead_letters:
@@ -251,4 +254,7 @@ def _order_key(node: exp.Expr, frame: pl.DataFrame, scope: Scope) -> pl.Expr:
     plain = node.copy()
     for found in plain.find_all(exp.Column):
         found.set("table", None)
-    return scalar(plain, scope).expr
+    try:
+        return scalar(plain, scope).expr
+    except Unplaced as error:
+        raise Unplaced(f"{error.message}; ORDER BY takes columns of the result", error.start) from error

@@ -116,7 +116,8 @@ def refusal(error: SqlglotError, tokens: Sequence[Token], text: str) -> tuple[st
         number = len(tokens) - 1 if place is None else place
         what = _words(str(each.get("description") or ""), near or tokens[number].text)
         start = tokens[number].end if place is None else tokens[number].start
-        return f"syntax: {what}{_wrong_word(tokens, number, text) or _no_by(tokens, number)}", int(start)
+        hint = _no_semicolon(tokens, number) or _wrong_word(tokens, number, text) or _no_by(tokens, number)
+        return f"syntax: {what}{hint}", int(start)
     return "syntax: this is no SQL", int(tokens[0].start)
 
 
@@ -129,6 +130,12 @@ def _words(description: str, near: str) -> str:
     if not told or "Unexpected token" in told:
         return f"{near!r} is not expected here"
     return f"{re.sub('<[^>]*>', '', told)}, near {near!r}"
+
+
+def _no_semicolon(tokens: Sequence[Token], number: int) -> str:
+    """What is told of a statement that begins within another one."""
+    begins = tokens[number].text.upper() in ("CREATE", "INSERT") and number > 0
+    return "; a semicolon is missing before it" if begins else ""
 
 
 def _no_by(tokens: Sequence[Token], number: int) -> str:

@@ -58,6 +58,8 @@ class OutsideTables:
             Unplaced: it cannot be read.
         """
         if not is_table(name):
+            if Path(name).suffix and Path(name).is_file():
+                raise Unplaced(f"{name!r} is no table; files of tables end in {', '.join(_FILES)}", node)
             return None
         if name not in self._found:
             path = self._state(name, node) if name.startswith(_STATE) else name

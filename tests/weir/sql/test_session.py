@@ -19,6 +19,7 @@ def directory(tmp_path, monkeypatch):
     frame.write_parquet("orders.parquet")
     frame.write_csv("orders.csv")
     frame.write_ipc("orders.arrow")
+    (tmp_path / "orders.txt").touch()
     (tmp_path / "orders.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
     return tmp_path
 
@@ -85,6 +86,8 @@ def test_a_plan_is_drawn_and_nothing_runs(directory):
         ("SELECT id FROM 'order.csv'", "; did you mean 'orders.csv'?"),
         ("SELECT id FROM nothing", "SQL:1:16: there is no source or view 'nothing'"),
         ("SELECT id FROM 'orders.csv' ORDER BY y", "SQL:1:38: there is no column 'y'"),
+        ("SELECT id FROM 'orders.csv' ORDER BY price", "; ORDER BY takes columns of the result"),
+        ("SELECT id FROM 'orders.txt'", "SQL:1:16: 'orders.txt' is no table; files of tables end in .parquet, .csv"),
         ("SELECT id FROM 'orders.csv' ORDER BY 3", "SELECT has 1 columns"),
         ("SELECT id FROM 'orders.csv' LIMIT id", "LIMIT takes a whole number"),
         ("SELECT who FROM 'orders.csv' ORDER BY CAST(who AS BIGINT)", "SQL:1:44: ORDER BY cannot be computed"),

@@ -59,6 +59,24 @@ WRONG = [
     ("SELECT id FROM t WHERE", 18, "syntax: something is missing after 'WHERE'"),
     ("SELECT id FROM t GROUP BY", 8, "GROUP BY names nothing"),
     ("SELECT FROM t", 13, "SELECT names no columns"),
+    ("SELECT id FROM t CREATE SINK p", 18, "'CREATE' is not expected here; a semicolon is missing before it"),
+    (
+        'SELECT id FROM t WHERE k = "ann"',
+        28,
+        "there is no column 'ann'; there are id, k, a, at; a text is in single",
+    ),
+    (
+        "SELECT k.first FROM t",
+        8,
+        "'k' is a column: fields of structs are not there in SQL; take 'first' out of it",
+    ),
+    ("SELECT SUM(k) AS s FROM t", 8, "SUM is of numbers, and this is VARCHAR; CAST it"),
+    (
+        "SELECT AVG(at) AS s FROM TUMBLE(t, at, INTERVAL '2' SECOND) GROUP BY window_start, window_end",
+        8,
+        "AVG is of numbers, and this is TIMESTAMP; CAST it",
+    ),
+    ("SELECT LAG(a) AS l FROM t", 8, "LAG needs OVER (PARTITION BY ... ORDER BY ...)"),
     # sqlglot passes these over.
     ("SELECT , id FROM t", 8, "syntax: something is missing between 'SELECT' and ','"),
     ("SELECT id,, a FROM t", 11, "syntax: something is missing between ',' and ','"),
@@ -470,5 +488,5 @@ def test_streams_of_python_are_told_with_their_place():
 
 @pytest.mark.parametrize("query", [3, None, b"SELECT 1", ["SELECT 1"]])
 def test_a_query_that_is_no_text_is_told(query):
-    with pytest.raises(GraphError, match="sql: the query is a text, such as 'SELECT ...', and not"):
+    with pytest.raises(GraphError, match="sql: the query is a text, such as 'SELECT"):
         weir.Dataflow("job").sql(query)
