@@ -21,8 +21,18 @@ from weir.keys.division import (
     with_key_hash,
 )
 from weir.plan.graph import Edge, Exchange
+from weir.rows import row_watermarks
 from weir.rows.late_column import TextRoom
-from weir.rows.records import Block, ControlElement, EndOfStream, Idle, RouteMarker, Watermark
+from weir.rows.records import (
+    WATERMARK_MIN_MS,
+    Block,
+    ControlElement,
+    EndOfStream,
+    Idle,
+    RouteMarker,
+    Watermark,
+    watermarks_of,
+)
 from weir.types import SubtaskId
 
 #: After rows have waited for a consumer, rows of hot keys are added up in so many batches. It relieves a consumer that
@@ -58,6 +68,8 @@ class OutputEdge:
         #: What all channels were told last: a new one learns it.
         self._watermark: Watermark | None = None
         self._idle: Idle | None = None
+        #: The highest watermark that rows have told one of several consumers.
+        self._told_ms = WATERMARK_MIN_MS
         #: The latest block of which rows leave in windows, as the table divides it.
         self._divided: DividedBlock | None = None
 
@@ -134,6 +146,8 @@ class OutputEdge:
             Whether all of them left, so that :meth:`pump` has nothing to do with them.
         """
         self._idle = None
+        if len(self._writers) > 1 and (column := watermarks_of(block.columns)) is not None:
+            self._told_ms = max(self._told_ms, row_watermarks.highest_ms(column[start:stop]))
         if self._may_combine(stop - start):
             self._add_looked_at(block.window(start, stop))
             return False
@@ -231,9 +245,18 @@ class OutputEdge:
         To a stage with key groups a route marker separates old from new rows on every channel, also of an input without
         keys: owners wait for those of all inputs. The end of the stream goes to retired consumers. Where the stream has
         ended already nothing follows. New consumers learn the watermark that the others have.
+
+        A watermark that rows have told some of the consumers comes to all of them before the marker: no owner of a key
+        group is to know less of it than one that gets the group.
         """
         # Barriers among it are dropped: their checkpoint was given up for the rescale.
         ended = [writer.send_now() for writer in self.writers]
+        known_ms = WATERMARK_MIN_MS if self._watermark is None else self._watermark.time_ms
+        if self._told_ms > known_ms and self._idle is None:
+            self._watermark = Watermark(self._told_ms)
+            for writer in self.writers:
+                if not writer.has_ended:
+                    writer.channel.send(self._watermark)
         new = {index: ChannelWriter(channel, self._policy) for index, channel in added.items()}
         self._writers.update(new)
         self._put_in_order()

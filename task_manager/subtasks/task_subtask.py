@@ -245,7 +245,7 @@ class TaskSubtask(Subtask):
         elif isinstance(element, Idle):
             inputs.mark_idle(channel)
         elif isinstance(element, RouteMarker):
-            self._times.note_marker(channel)
+            self._times.note_marker(channel, element.routing_version)
             self.handle(MarkerReceived(channel, element.routing_version))
         elif isinstance(element, Barrier):
             step = self._barriers.aligner.barrier(channel, element.checkpoint_id)
@@ -265,7 +265,7 @@ class TaskSubtask(Subtask):
 
     def _settle(self) -> None:
         """Key groups are about to move."""
-        self._times.release_before_markers()
+        self._times.show_before_markers()
         self._chain.settle_operators()
 
     def _process_input(self, rows: InputRows) -> None:

@@ -215,8 +215,10 @@ class TaskTimes(Generic[OutputT]):
         #: From one channel rows come in the order of time by themselves.
         self._comes_by_many = sum(map(len, channels.values())) > 1
         self._ordered_edge = 0
-        #: The watermark of each channel where its rows began to go to the new owners of their key groups.
-        self._at_markers: dict[ChannelId, int] = {}
+        #: The watermark of each channel where its rows began to go to the new owners of their key groups, and whether
+        #: it was idle; of the last rescale.
+        self._at_markers: dict[ChannelId, tuple[int, bool]] = {}
+        self._markers_version = 0
         # A small batch pays for every question.
         self._tells_inputs_apart = chain.tells_inputs_apart
         self._assigns_times = chain.assigns_times
@@ -346,22 +348,33 @@ class TaskTimes(Generic[OutputT]):
         self.order.put(batch)
         return True
 
-    def note_marker(self, channel: ChannelId) -> None:
-        """Note that later rows of the channel may go to the new owners of their key groups."""
-        if self.order is not None:
-            self._at_markers[channel] = self.inputs.known_ms(channel)
+    def note_marker(self, channel: ChannelId, version: int) -> None:
+        """Note that later rows of the channel may go to the new owners of their key groups, by this routing table."""
+        if version != self._markers_version:
+            self._markers_version, self._at_markers = version, {}
+        self._at_markers[channel] = next(
+            (at_ms, idle) for known, at_ms, idle in self.known() if known == channel
+        )
 
-    def release_before_markers(self) -> None:
-        """Process the rows that waited for others before the markers: key groups are about to move.
+    def show_before_markers(self) -> None:
+        """Do what was due before the markers, and process the rows that waited for it: key groups are about to move.
 
-        Their new owners have been shown no more, because their watermarks stand still. So each row that moves comes
-        after what its new owner was shown, and the timers before it fire before it.
+        Their new owners have been shown no more, because their watermarks stand still from the markers on. So nothing
+        moves that is due before what its new owner has told its consumers: there it would be late.
         """
-        if self.order is not None:
-            open_ms = [
-                self._at_markers.get(channel, at_ms) for channel, at_ms, idle in self.known() if not idle
-            ]
-            self._release_in_order(min(open_ms, default=self.inputs.combined_ms))
+        # Inputs may have ended since: those of a subtask that retires end behind their markers.
+        counted = (at_ms for at_ms, is_idle in self._at_markers.values() if not is_idle)
+        until_ms = min([self.inputs.combined_ms, *counted])
+        self._release_in_order(until_ms)
+        if self.is_held:
+            return
+        if self._tells_inputs_apart:
+            for index in self._channels:
+                known = (
+                    at_ms for channel, (at_ms, _) in self._at_markers.items() if channel.edge_index == index
+                )
+                self._chain.on_input_watermark(index, min(known, default=WATERMARK_MAX_MS))
+        self._show(until_ms)
 
     def _release_in_order(self, until_ms: int) -> None:
         """Process the rows as of this watermark at most."""
@@ -420,7 +433,7 @@ class TaskTimes(Generic[OutputT]):
                 if early.forward.take(self.shown_ms, now_s, rows, ends_wave=ends_wave):
                     early.tell(Watermark(self.shown_ms))
         consumers = self.consumers
-        if is_silent or (all_idle and not self.is_held):
+        if is_silent or (all_idle and not (self.is_held or self.is_parked())):
             consumers.of_idleness(WATERMARK_MIN_MS if self._assigns_times else self.shown_ms)
             return
         # A watermark without rows ends idleness too (an operator upstream may drop all rows).

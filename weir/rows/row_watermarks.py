@@ -156,6 +156,12 @@ def of_splits(column: np.ndarray) -> np.ndarray:
     return np.where(column > _HIGHEST_TIME, column - _BEHIND, column)
 
 
+def highest_ms(column: np.ndarray) -> int:
+    """The highest watermark of all that comes to a step that rows tell; the lowest time if none of them tells it."""
+    told = column[(column <= _HIGHEST_TIME) & (column >= -_HIGHEST_TIME)]
+    return int(told.max()) if len(told) else WATERMARK_MIN_MS
+
+
 def as_of(
     batch: pa.RecordBatch, column: np.ndarray, known_ms: int = WATERMARK_MIN_MS
 ) -> tuple[np.ndarray, np.ndarray]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -13,6 +14,7 @@ from weir.clock import SystemClock
 from weir.keys.hashing import hash_keys, key_bytes, key_groups
 from weir.plan.graph import Exchange
 from weir.protocol.routing import initial_table, rescaled
+from weir.rows import row_watermarks
 from weir.rows.records import (
     KEY_HASH_COLUMN,
     WATERMARK_MAX_MS,
@@ -247,6 +249,33 @@ def test_a_reroute_after_the_end_tells_new_consumers_only():
     assert [isinstance(drain(inbox)[-1], EndOfStream) for _, inbox in links[:2]] == [True, True]
     output.reroute(edge_of(Exchange.HASH), after.version, after.group_to_subtask, {2: links[2][0]}, [1])
     assert [drain(inbox) for _, inbox in links] == [[], [], [RouteMarker(after.version), EndOfStream()]]
+
+
+def test_what_rows_told_one_consumer_of_time_all_know_before_the_marker():
+    """Else an owner would give groups away to one that has gone further."""
+    before = initial_table(1, 2, 128)
+    after, _ = rescaled(before, (0, 2))
+    links = [channel(index) for index in range(3)]
+    edge = OutputEdge(
+        edge_of(Exchange.HASH),
+        {0: links[0][0], 1: links[1][0]},
+        BatchPolicy(1, 0.0),
+        before.group_to_subtask,
+    )
+    output = Output([edge], never_waits, SystemClock())
+    output.broadcast(Watermark(5))
+    times = pa.array([30, 8], pa.int64())
+    row = batch(["a", "a"]).append_column("_event_time_ms", times)
+    # The first one has just its time, the second one is late.
+    output.emit(row_watermarks.with_column(row, np.array([30, 30])))
+    output.reroute(edge_of(Exchange.HASH), after.version, after.group_to_subtask, {2: links[2][0]}, [1])
+    marker, told = RouteMarker(after.version), Watermark(30)
+    received = [[e for e in drain(inbox) if not isinstance(e, pa.RecordBatch)] for _, inbox in links]
+    assert received == [
+        [Watermark(5), told, marker],
+        [Watermark(5), told, marker, EndOfStream()],
+        [marker, told],
+    ]
 
 
 def test_a_new_consumer_learns_the_watermark_that_the_others_have():

@@ -69,9 +69,14 @@ def test_an_old_owner_that_has_not_heard_of_the_plan_stands_still_in_time_too():
     assert not old.holds_watermark
 
 
-def test_a_new_owner_goes_on_in_time_unless_rows_wait():
+def test_a_new_owner_stands_still_in_time_from_the_first_switch_until_it_has_all_groups():
+    """What is due in them would be told after the watermark."""
     new = owner(2)
-    tell(new, Prepare(2, OUT), MarkerReceived("a", 2), MarkerReceived("b", 2))
+    tell(new, Prepare(2, OUT))
+    assert not new.holds_watermark
+    tell(new, MarkerReceived("a", 2), MarkerReceived("b", 2), HandoverReceived(2, {1: 2}, "there"))
+    assert new.holds_watermark
+    tell(new, HandoverReceived(2, {3: 2}, "there"))
     assert not new.holds_watermark
 
 

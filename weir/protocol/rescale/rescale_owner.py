@@ -125,15 +125,16 @@ class OwnerMachine:
 
     @property
     def holds_watermark(self) -> bool:
-        """Return whether later rows of groups that are still owned may be on their way to other owners.
+        """Return whether groups have begun to move that are to leave here or to come here.
 
         From the first marker on, an input's rows of a group that is to be given away go to the new owner, and wait
         there. If the watermark went on here, as it does when that input ends or is ahead, state would leave that
-        those rows need.
+        those rows need. If it went on at the new owner, what is due in the group would be told after the watermark.
         """
         if self.phase is OwnerPhase.UNPLANNED:
             return True
-        return self.phase is OwnerPhase.MOVING and self._plan is not None and bool(self._plan.gives)
+        plan = self._plan
+        return self.phase is OwnerPhase.MOVING and plan is not None and bool(plan.gives or plan.receives)
 
     @property
     def awaits_groups(self) -> bool:
