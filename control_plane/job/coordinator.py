@@ -15,6 +15,7 @@ from typing import Protocol
 from control_plane.checkpoints.checkpointer import Checkpointer
 from control_plane.checkpoints.restore_log import RestoreLog
 from control_plane.job.deployment import Deployment
+from control_plane.job.late_counts import late_text
 from control_plane.job.recovery import Recovery
 from control_plane.job.rejects import JobRejects
 from control_plane.job.running_job import RunningJob
@@ -23,7 +24,7 @@ from control_plane.link.task_managers import TaskManagers
 from control_plane.ports import Background
 from control_plane.record.record_writer import RecordWriter
 from control_plane.rescale.rescaler import Rescaler
-from control_plane.web.totals import late_text, totals_view
+from control_plane.web.totals import totals_view
 from weir.clock import Clock, monotonic_ms
 from weir.config import ControlPlaneConfig
 from weir.errors import FailureKind, InvalidTransitionError, PlacementError

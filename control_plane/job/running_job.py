@@ -5,9 +5,10 @@ Parts read it. What happens to subtasks goes through the job's machine, which th
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from control_plane.job.late_counts import late_rows
 from control_plane.job.start import strategy_in_force
 from control_plane.job.start_point import StartPoint, graph_and_routing
 from control_plane.rescale.state_locations import StateLocations
@@ -72,6 +73,8 @@ class RunningJob:
         self.events_before = NO_EVENTS if manifest is None else manifest.events
         if start.left is not None and manifest is not None and manifest.generation == start.generation:
             self.events_before = manifest.events_before
+        #: By step: rows too late, as of the checkpoint, that subtasks counted which rescales had ended before it.
+        self.late_before: Mapping[str, int] = {} if manifest is None else manifest.late
         #: What the totals had been when the job started: more than 0 if it started from a savepoint of another one.
         self.events_at_start = start.events_at_start if start.left is None else start.left.events_at_start
         #: Numbers of the states of keyed steps in the stores.
@@ -117,6 +120,7 @@ class RunningJob:
         self.reports.clear()
         self.retired_reports.clear()
         self.events_before = NO_EVENTS if manifest is None else manifest.events
+        self.late_before = {} if manifest is None else manifest.late
         self.strategy = self._configured_strategy
         self.locations = StateLocations(self._owner_address)
         if manifest is not None:
@@ -125,7 +129,7 @@ class RunningJob:
 
     def manifest(self, action: Commit, created_ms: int) -> Manifest:
         """Return what the checkpoint that is to be committed consists of; ``created_ms``: wall clock."""
-        return new_manifest(
+        manifest = new_manifest(
             self.graph,
             self.routing_tables,
             action.parts,
@@ -139,6 +143,14 @@ class RunningJob:
             settled=action.settled,
             is_savepoint=bool(action.path),
         )
+        # The parts of the others tell of their own.
+        covered = {(part.subtask.stage_index, part.subtask.subtask_index) for part in action.parts}
+        retired = [
+            report
+            for report in self.retired_reports
+            if (report.subtask.stage_index, report.subtask.subtask_index) not in covered
+        ]
+        return replace(manifest, late=late_rows(retired, self.late_before))
 
     def owner(self, stage_index: int, group: int) -> SubtaskId | None:
         """The subtask that owns a key group, by the routing table in force."""

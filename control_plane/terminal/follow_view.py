@@ -11,7 +11,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from control_plane.web.totals import late_text
+from control_plane.job.late_counts import late_text
 from control_plane.web.views import CheckpointView, RejectedView, RescaleView, RestoreView, StatusView
 from weir.process.printable import one_entry
 from weir.subtask_names import in_step

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 
 from control_plane.composition import ControlPlane
-from control_plane.web.totals import known_distinct_keys, late_text, totals_view
+from control_plane.job.late_counts import late_text
+from control_plane.web.totals import known_distinct_keys, totals_view
 from control_plane.web.views import (
     AutoscaledView,
     AutoscalerView,

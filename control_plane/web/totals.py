@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from control_plane.checkpoints.restore_point import RestorePoint
+from control_plane.job.late_counts import late_rows
 from control_plane.job.running_job import RunningJob
 from control_plane.web.views import TotalsView
 from weir.protocol.job.event_counts import EventCounts
@@ -56,7 +56,7 @@ def totals_view(
         events_out=counts.events_out,
         events_rejected=sum(item.rejected for item in rejected if item.is_source),
         rows_put_aside=sum(item.rejected for item in rejected if not item.is_source),
-        rows_late=late_rows(reports.values()),
+        rows_late=late_rows(reports.values(), job.late_before),
         records_waiting=records_waiting(sources),
         distinct_keys=known_distinct_keys(reports.values()),
         first_event_ms=first_us // 1000 if first_us else None,
@@ -72,24 +72,10 @@ def _short(value: float | None) -> float | None:
     return None if value is None else round(value, 2)
 
 
-def late_rows(reports: Iterable[control_pb2.SubtaskReport]) -> dict[str, int]:
-    """Rows that each step has dropped because they came too late, of those that have dropped any."""
-    found = Counter[str]()
-    for report in reports:
-        for late in report.late:
-            found[late.step] += late.rows
-    return dict(sorted(found.items()))
-
-
 def records_waiting(sources: Iterable[control_pb2.SubtaskReport]) -> int | None:
     """Records that wait to be read by subtasks of sources; None if none of them knows."""
     lags = [lag.records for report in sources for lag in report.lags]
     return sum(lags) if lags else None
-
-
-def late_text(rows_late: Mapping[str, int]) -> str:
-    """What is said of them in a line; empty if there are none."""
-    return "".join(f", {rows:,} late at {step}" for step, rows in rows_late.items())
 
 
 def known_distinct_keys(reports: Iterable[control_pb2.SubtaskReport]) -> int | None:

@@ -2,11 +2,14 @@
 
 import asyncio
 
+from control_plane.web.totals import totals_view
 from tests.control_plane.cluster import COUNT, SOURCE, Cluster
 from tests.control_plane.virtual import run, settle, until
 from weir.errors import CheckpointError
+from weir.protocol.checkpoints.manifest import manifest_from_json, manifest_to_json
 from weir.protocol.job.job_machine import JobState
 from weir.rpc import control_pb2
+from weir.rpc.wire import subtask_to_proto
 from weir.types import SubtaskId
 
 FIRST, SECOND, ORIGIN = SubtaskId(COUNT, 0), SubtaskId(COUNT, 1), SubtaskId(SOURCE, 0)
@@ -152,6 +155,36 @@ def test_a_checkpoint_that_could_not_be_written_is_not_what_a_job_starts_from():
         assert (record.cause, here.parts.checkpointer.latest_id) == ("the disk is full", 1)
         ends = [(r.checkpoint_id, r.committed) for r in here.holder(FIRST).requests("end")]
         assert ends == [(1, True), (2, False)]
+        await here.close()
+
+    run(test)
+
+
+def test_late_rows_of_subtasks_that_a_rescale_ended_are_counted_after_a_restart():
+    """No part of a checkpoint tells of them any more."""
+
+    async def test(clock):
+        here = Cluster(clock)
+        await here.running("h:1", "h:2")
+        job = here.parts.job
+        gone = control_pb2.SubtaskReport(
+            subtask=subtask_to_proto(SubtaskId(COUNT, 7)),
+            late=[control_pb2.LateRows(step="count", rows=3)],
+        )
+        job.retired_reports.append(gone)
+        for generation, late in ((1, 3), (2, 3), (3, 6)):
+            if generation == 3:
+                job.retired_reports.append(gone)
+            made = (here.parts.checkpointer.latest_id or 0) + 1
+            here.parts.checkpointer.request()
+            await until(lambda made=made: here.parts.checkpointer.latest_id == made)
+            assert manifest_from_json(manifest_to_json(here.parts.checkpointer.latest.manifest)).late == {
+                "count": late
+            }
+            assert totals_view(job, [], None).rows_late == {"count": late}
+            here.holder(FIRST).fail(FIRST, "1 / 0", failed_step="count")
+            await until(lambda generation=generation: is_running(here, generation + 1))
+            assert totals_view(job, [], None).rows_late == {"count": late}
         await here.close()
 
     run(test)

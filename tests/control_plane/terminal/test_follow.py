@@ -9,10 +9,10 @@ import threading
 import pytest
 from rich.console import Console
 
+from control_plane.job.late_counts import late_rows
 from control_plane.terminal.follow import Lines, Rate
 from control_plane.terminal.follow_view import Moment, line, screen
 from control_plane.web.status_views import outcome
-from control_plane.web.totals import late_rows
 from control_plane.web.views import (
     CheckpointView,
     HeadlineView,

@@ -132,6 +132,8 @@ class Manifest:
     #: What this checkpoint covers, and what the one covered from which its deployment began.
     events: EventCounts = NO_EVENTS
     events_before: EventCounts = NO_EVENTS
+    #: By step: rows too late that were counted by subtasks which a rescale ended, and which no part tells of.
+    late: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def paths(self) -> set[str]:
@@ -279,6 +281,7 @@ def manifest_to_json(manifest: Manifest) -> Json:
         "is_savepoint": manifest.is_savepoint,
         "events": _counts_to_json(manifest.events),
         "events_before": _counts_to_json(manifest.events_before),
+        **({"late": dict(manifest.late)} if manifest.late else {}),
         "parts": [part_to_json(part) for part in manifest.parts],
     }
 
@@ -329,6 +332,7 @@ def manifest_from_json(value: Json) -> Manifest:
             is_savepoint=value["is_savepoint"],
             events=_counts_from_json(value.get("events")),
             events_before=_counts_from_json(value.get("events_before")),
+            late={step: int(rows) for step, rows in value.get("late", {}).items()},
         )
     except (KeyError, TypeError, ValueError, AttributeError, StateError) as error:
         raise CheckpointError(f"the manifest is damaged: {type(error).__name__}: {error}") from error

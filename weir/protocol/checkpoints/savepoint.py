@@ -165,6 +165,7 @@ def renamed(
         conditions={step(name): inputs for name, inputs in manifest.conditions.items()},
         makers={step(name): inputs for name, inputs in manifest.makers.items()},
         computed={step(name): inputs for name, inputs in manifest.computed.items()},
+        late={step(name): rows for name, rows in manifest.late.items()},
         layouts={
             step(name): renamed_layout(step(name), layout, (aggregates or {}).get(step(name), {}))
             for name, layout in manifest.layouts.items()
