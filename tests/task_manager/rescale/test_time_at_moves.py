@@ -5,8 +5,8 @@ import random
 import pytest
 
 from task_manager.ownership.group_ownership import GivenGroups
-from tests.task_manager.subtasks.scripted_subtasks import LEFT, RIGHT, Setup
 from tests.task_manager.rescale.test_rescaling import NOTHING
+from tests.task_manager.subtasks.scripted_subtasks import LEFT, RIGHT, Setup
 from weir.protocol.rescale.rescale_owner import OwnerMachine, Prepare
 from weir.protocol.routing import GroupMove, RoutingTable
 from weir.rows.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, EndOfStream, Idle, RouteMarker, Watermark
