@@ -98,17 +98,26 @@ _TO_TABLES = ["union", "early", "early", "first", "top"]
 _OF_TABLES = ["join of tables"] * 3 + ["totals", "filter of table"]
 
 
+#: Rows of sources in a row of a chain: joins of joins of a stream with itself would fill any memory.
+_JOINED_MAX = 6
+
+
 def random_chain(rng: random.Random) -> Chain:
     """A chain of two to five links over one to three streams."""
     streams, in_time = rng.choice([1, 2, 2, 3]), rng.random() < 0.4
-    links, forms = list[Link](), [ROWS] * streams
-    for _ in range(rng.randint(2, 5)):
+    links, forms, joined = list[Link](), [ROWS] * streams, [1] * streams
+    links_wanted = rng.randint(2, 5)
+    while len(links) < links_wanted:
         of_rows = [place for place, form in enumerate(forms) if form == ROWS]
         tables = [place for place, form in enumerate(forms) if form == TABLE]
         kinds = _OF_ROWS + _TO_TABLES + ["pauses"] * 2 * in_time + _OF_TABLES * bool(tables)
         link, form = _random_link(rng, rng.choice(kinds), of_rows, tables)
-        links.append(link)
-        forms.append(form)
+        # A row of the link is made of at most so many: there may be that power of the rows of sources.
+        power = (sum if "join" in link.kind else max)(joined[place] for place in link.inputs)
+        if power <= _JOINED_MAX:
+            links.append(link)
+            forms.append(form)
+            joined.append(power)
     return Chain(streams, tuple(links), tuple(forms), in_time)
 
 
