@@ -113,7 +113,7 @@ def check_event_time(step: str, expression: pl.Expr, schema: pa.Schema) -> None:
 def with_columns_written(
     step: str, expressions: tuple[pl.Expr, ...], schema: pa.Schema
 ) -> dict[str, pa.DataType]:
-    """As :func:`written_columns`, of a step that writes at least one.
+    """Return what :func:`written_columns` does, of a step that writes at least one column.
 
     Raises:
         GraphError: as there, or there is no expression.
