@@ -163,6 +163,24 @@ def _after_a_filter_says(streams: list[list[Seen]]) -> list[Result]:
     return PlainPauses().run([row for row in merged(streams) if row.v % 5])
 
 
+def _behind_a_join(streams: list[Any], parallelism: int) -> Any:
+    """The step stands behind a join by its key, which takes rows as they come."""
+    other = streams[1].rename("other", {"v": "w"}).key_by("k")
+    pairs = streams[0].key_by("k").join("pairs", other, within=_WITHIN, parallelism=parallelism)
+    return pairs.key_by("k").process("out", Pauses, COUNTED, parallelism=parallelism)
+
+
+def _behind_a_join_says(streams: list[list[Seen]]) -> list[Result]:
+    before_ms, after_ms = _WITHIN
+    pairs = [
+        replace(max(one, two, key=lambda row: row.at), mark=max(one.mark, two.mark))
+        for one in merged(streams[:1])
+        for two in merged(streams[1:])
+        if one.k == two.k and before_ms <= two.at - one.at <= after_ms
+    ]
+    return PlainPauses().run(merged([pairs]))
+
+
 def _together(streams: list[Any], parallelism: int) -> Any:
     both = streams[0].union("both", streams[1])
     return both.key_by("k").process("out", Pauses, COUNTED, parallelism=parallelism)
@@ -193,6 +211,8 @@ def _twice_says(streams: list[list[Seen]]) -> list[Result]:
     return PlainPauses().run(sorted(rows, key=lambda row: row.mark))
 
 
+#: Rows of the second stream that are joined with a row, by their times less its own, in ms.
+_WITHIN = (-300, 200)
 _IN_TIME: dict[str, Any] = {"in_time": True, "several": "order"}
 STEPS = (
     Step("pauses of several splits", _of_one(Pauses), _model(PlainPauses), **_IN_TIME),
@@ -206,6 +226,7 @@ STEPS = (
     Step("pauses by a third key", _by_three_keys, _model(PlainPauses), **_IN_TIME),
     Step("pauses of rows in turn", _in_turn, _model(PlainPauses), **_IN_TIME),
     Step("pauses behind a step of their key", _after_a_filter, _after_a_filter_says, **_IN_TIME),
+    Step("pauses behind a join of their key", _behind_a_join, _behind_a_join_says, streams=2, **_IN_TIME),
     Step("pauses of two inputs", _together, _model(PlainPauses), streams=2, **_IN_TIME),
     Step("pauses beside rules", _beside_rules, _model(PlainPauses, 1), streams=2, **_IN_TIME),
     Step("pauses of pauses", _twice, _twice_says, **_IN_TIME),

@@ -55,7 +55,7 @@ def _of_texts(spec: JsonLinesSinkSpec | CsvSinkSpec, given: pa.Schema) -> Writin
     folders, is_json = tuple(spec.partition_by), isinstance(spec, JsonLinesSinkSpec)
     is_plain = all(has_plain_text(field.type) for field in given)
     texts = None if is_plain else AsTexts(given, folders, lines=is_json)
-    options = [("compression", spec.compression or "none")]
+    options: list[tuple[str, str]] = [("compression", spec.compression or "none")]
     if isinstance(spec, CsvSinkSpec):
         options += [("header", "true"), ("sep", spec.separator), ("escape", '"')]
         options += [("emptyValue", '""'), ("nullValue", "")]

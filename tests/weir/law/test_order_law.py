@@ -16,6 +16,8 @@ CASES = [
     for number, step in enumerate(order_steps.SURE)
     for more in range(cases(1, len(SEEDS)))
 ]
+# Of few random rows those of another split are beyond a pause.
+CASES += [(step, seed) for step in order_steps.SURE if "behind a join" in step.name for seed in (17, 21)]
 #: Each third one; all of them in long runs.
 CASES += [
     (step, 6 if step.several is None else 11)

@@ -33,9 +33,9 @@ def with_every_version(nodes: Sequence[Node], whole: Collection[str] = ()) -> li
     telling = _before(nodes, lambda spec, index, schema: spec.minds_versions(index, schema))
     timed = _before(nodes, lambda spec, index, schema: spec.minds_version_times(index))
     versioned = [node for node in nodes if isinstance(node.spec, VersionedSpec) and node.name in telling]
-    sorting = coming_together(nodes, [node for node in versioned if node.name in timed])
+    made, sorting = coming_together(nodes, [node for node in versioned if node.name in timed])
     found = []
-    for node in nodes:
+    for node in made:
         if node.name in telling and isinstance(node.spec, VersionedSpec):
             node = replace(node, spec=replace(node.spec, every_version=True))
         if node.name in sorting:
