@@ -4,21 +4,26 @@ A row has no position, so a letter of a step says in which deployment it was wri
 letters that an earlier deployment wrote after the checkpoint from which this one starts are of rows that come again.
 A deployment that meets such a row, or dies before, may have completed checkpoints before it does. So the file
 ``<step>.met`` beside the letters says of each deployment from which checkpoint it started, and of each row that it met
-again after which checkpoint that was.
+again after which checkpoint that was. A task manager that was given up may go on for a while: it writes no letter once
+a newer deployment has said that it began, since all its rows come again there.
 """
 
 from __future__ import annotations
 
 import glob
 import logging
+import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from hashlib import blake2b
 from itertools import islice
+from pathlib import Path
 from threading import Lock
 from typing import Any
 
 import orjson
+
+from weir.security.private_files import private_directory
 
 log = logging.getLogger(__name__)
 
@@ -45,11 +50,13 @@ class KnownRows:
         self._lock = Lock()
         self._left: Counter[str] | None = None
         self._paths = sorted(glob.glob(f"{glob.escape(stem)}.*.jsonl"))
-        if self._paths:
+        #: Whether a newer deployment runs, and how much of the file beside the letters was looked at for that.
+        self._is_over, self._looked_bytes = False, 0
+        if self._paths or generation > 1:
             self._note({"restored": restored_id})
 
     def claim(self, length_bytes: int, raw: str, checkpoint_id: int) -> bool:
-        """Return whether the letter of a row is there; it counts for one row.
+        """Return whether the letter of a row is there, or is a newer deployment's to write; it counts for one row.
 
         Args:
             length_bytes: of the row.
@@ -57,6 +64,8 @@ class KnownRows:
             checkpoint_id: the last one whose barrier the step has seen.
         """
         with self._lock:
+            if self._has_successor():
+                return True
             if self._left is None:
                 self._left = self._read()
             row = _digest(length_bytes, raw)
@@ -66,10 +75,25 @@ class KnownRows:
             self._note({"checkpoint": checkpoint_id, "row": row})
             return True
 
+    def _has_successor(self) -> bool:
+        """Whether a newer deployment has begun. Asked for each row: only what was added is read."""
+        path = f"{self._stem}.met"
+        if self._is_over or not os.path.exists(path) or os.path.getsize(path) == self._looked_bytes:
+            return self._is_over
+        with open(path, "rb") as file:
+            file.seek(self._looked_bytes)
+            added = file.read()
+        # A line that is being written is read again.
+        self._looked_bytes += added.rfind(b"\n") + 1
+        began = [entry["generation"] for entry in _entries_of(added.splitlines(), "restored")]
+        self._is_over = max(began, default=0) > self.generation
+        return self._is_over
+
     def _note(self, what: Mapping[str, object]) -> None:
         """Task managers of one machine share the file: a line is one write, which the system appends as a whole."""
         line = orjson.dumps({"generation": self.generation, **what})
         try:
+            private_directory(Path(self._stem).parent)
             with open(f"{self._stem}.met", "ab", buffering=0) as file:
                 # A full disk may have cut the line before short.
                 file.write(b"\n" + line + b"\n")
@@ -129,13 +153,17 @@ def _entries(paths: Iterable[str], *keys: str) -> Iterator[dict[str, Any]]:
     """The entries with these keys of lines that are whole: what the death of a process cut short is written again."""
     for path in paths:
         with open(path, "rb") as file:
-            for line in file:
-                try:
-                    entry = orjson.loads(line)
-                except orjson.JSONDecodeError:
-                    continue
-                if isinstance(entry, dict) and entry.keys() >= {"generation", *keys}:
-                    yield entry
+            yield from _entries_of(file, *keys)
+
+
+def _entries_of(lines: Iterable[bytes], *keys: str) -> Iterator[dict[str, Any]]:
+    for line in lines:
+        try:
+            entry = orjson.loads(line)
+        except orjson.JSONDecodeError:
+            continue
+        if isinstance(entry, dict) and entry.keys() >= {"generation", *keys}:
+            yield entry
 
 
 def _digest(length_bytes: int, raw: str) -> str:

@@ -101,20 +101,36 @@ def test_a_row_that_a_checkpoint_covered_does_not_come(deployment, tmp_path):
     assert letters(tmp_path) == ["a", "a"]
 
 
+def test_who_was_given_up_writes_no_letter_beside_a_newer_deployment(deployment, tmp_path):
+    [given_up] = deployment(2, 4)
+    put(given_up, b"a")
+    [file] = deployment(3, 4)
+    put(given_up, b"b")
+    put(file, b"b", b"a")
+    put(given_up, b"c")
+    assert letters(tmp_path) == ["a", "b"]
+
+
 @given(data=st.data())
 def test_rows_are_there_once_whatever_dies_when(data, tmp_path_factory):
-    """A step gets rows in any order; checkpoints, deaths and going back to an older checkpoint come anywhere."""
+    """A step gets rows in any order; checkpoints, deaths and going back to an older checkpoint come anywhere.
+
+    A deployment that was given up goes on for a while beside the next one.
+    """
     path = tmp_path_factory.mktemp("letters")
     rows = data.draw(st.lists(st.sampled_from([b"a", b"b", b"c"]), max_size=8))
     #: What was done when a checkpoint was complete.
     done_at: dict[int, list[int]] = {0: []}
     checkpoint_id = restored_id = 0
+    given_up: list[tuple[DeadLetterFile, list[int]]] = []
     for generation in range(1, data.draw(st.integers(2, 6)) + 1):
         passed = [restored_id]
         known = KnownRows(letters_stem(path, "job", "step"), generation, restored_id)
         with closing(
             DeadLetterFile(path, "job", "step", 0, known_rows=known, passed_id=lambda at=passed: at[0])
         ) as file:
+            for older, not_done in given_up:
+                put(older, *[rows[row] for row in not_done if data.draw(st.booleans())])
             done = list(done_at[restored_id])
             left = data.draw(st.permutations(sorted(set(range(len(rows))) - set(done))))
             stops = len(left) if generation == 6 else data.draw(st.integers(0, len(left)))
@@ -127,6 +143,7 @@ def test_rows_are_there_once_whatever_dies_when(data, tmp_path_factory):
             if data.draw(st.booleans()):
                 checkpoint_id += 1
                 done_at[checkpoint_id] = list(done)
+            given_up = [(file, left[stops:])]
         restored_id = data.draw(st.sampled_from(sorted(done_at, reverse=True)[:3]))
         # Who goes back to an older one gives the later ones up.
         done_at = {number: done for number, done in done_at.items() if number <= restored_id}
