@@ -23,8 +23,6 @@ STORES: dict[str, dict[str, object]] = {
         "taskManager.useHybrid": "true",
         "taskManager.useRelink": "true",
         "controlPlane.standby_replicas": 1,
-        # After a restore each absent key is asked of some dozen tables, and where a filter errs a block is fetched.
-        "taskManager.rocksdb.bloom_bits_per_key": 16,
     },
 }
 _CHECKPOINT_URI, _OBJECT_STORE = "controlPlane.checkpoint_uri", "s3://"

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import glob
 import logging
-import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
@@ -53,6 +53,9 @@ class KnownRows:
         #: Whether a newer deployment runs, and how much of the file beside the letters was looked at for that.
         self._is_over, self._looked_bytes = False, 0
         if self._paths or generation > 1:
+            with suppress(OSError):
+                # That there is no folder is said where the file cannot be written.
+                private_directory(Path(stem).parent)
             self._note({"restored": restored_id})
 
     def claim(self, length_bytes: int, raw: str, checkpoint_id: int) -> bool:
@@ -77,10 +80,10 @@ class KnownRows:
 
     def _has_successor(self) -> bool:
         """Whether a newer deployment has begun. Asked for each row: only what was added is read."""
-        path = f"{self._stem}.met"
-        if self._is_over or not os.path.exists(path) or os.path.getsize(path) == self._looked_bytes:
+        path = Path(f"{self._stem}.met")
+        if self._is_over or not path.exists() or path.stat().st_size == self._looked_bytes:
             return self._is_over
-        with open(path, "rb") as file:
+        with path.open("rb") as file:
             file.seek(self._looked_bytes)
             added = file.read()
         # A line that is being written is read again.
@@ -93,7 +96,6 @@ class KnownRows:
         """Task managers of one machine share the file: a line is one write, which the system appends as a whole."""
         line = orjson.dumps({"generation": self.generation, **what})
         try:
-            private_directory(Path(self._stem).parent)
             with open(f"{self._stem}.met", "ab", buffering=0) as file:
                 # A full disk may have cut the line before short.
                 file.write(b"\n" + line + b"\n")

@@ -158,6 +158,9 @@ def of_splits(column: np.ndarray) -> np.ndarray:
 
 def highest_ms(column: np.ndarray) -> int:
     """The highest watermark of all that comes to a step that rows tell; the lowest time if none of them tells it."""
+    if len(column) and -_HIGHEST_TIME <= (highest := int(column.max())) <= _HIGHEST_TIME:
+        # Mostly: rows that other splits are behind of are the exception.
+        return highest
     told = column[(column <= _HIGHEST_TIME) & (column >= -_HIGHEST_TIME)]
     return int(told.max()) if len(told) else WATERMARK_MIN_MS
 

@@ -233,17 +233,18 @@ def test_a_reroute_while_the_rest_is_sent_loses_nothing():
         assert RouteMarker(after.version) in elements
 
 
-def test_a_reroute_after_the_end_tells_new_consumers_only():
+def two_consumers_and_a_third(policy):
+    """Channels of three consumers, the output to two, and the table by which the third replaces the second."""
     before = initial_table(1, 2, 128)
     after, _ = rescaled(before, (0, 2))
     links = [channel(index) for index in range(3)]
-    edge = OutputEdge(
-        edge_of(Exchange.HASH),
-        {0: links[0][0], 1: links[1][0]},
-        BatchPolicy(10_000, 10_000.0),
-        before.group_to_subtask,
-    )
-    output = Output([edge], never_waits, SystemClock())
+    first = {0: links[0][0], 1: links[1][0]}
+    edge = OutputEdge(edge_of(Exchange.HASH), first, policy, before.group_to_subtask)
+    return links, Output([edge], never_waits, SystemClock()), after
+
+
+def test_a_reroute_after_the_end_tells_new_consumers_only():
+    links, output, after = two_consumers_and_a_third(BatchPolicy(10_000, 10_000.0))
     output.emit(batch(["a", "b"]))
     output.finish()
     assert [isinstance(drain(inbox)[-1], EndOfStream) for _, inbox in links[:2]] == [True, True]
@@ -253,16 +254,7 @@ def test_a_reroute_after_the_end_tells_new_consumers_only():
 
 def test_what_rows_told_one_consumer_of_time_all_know_before_the_marker():
     """Else an owner would give groups away to one that has gone further."""
-    before = initial_table(1, 2, 128)
-    after, _ = rescaled(before, (0, 2))
-    links = [channel(index) for index in range(3)]
-    edge = OutputEdge(
-        edge_of(Exchange.HASH),
-        {0: links[0][0], 1: links[1][0]},
-        BatchPolicy(1, 0.0),
-        before.group_to_subtask,
-    )
-    output = Output([edge], never_waits, SystemClock())
+    links, output, after = two_consumers_and_a_third(BatchPolicy(1, 0.0))
     output.broadcast(Watermark(5))
     times = pa.array([30, 8], pa.int64())
     row = batch(["a", "a"]).append_column("_event_time_ms", times)

@@ -5,7 +5,7 @@ import pytest
 from benchmarks.law import chain_steps, keyed_steps, retained_steps, ttl_steps
 from benchmarks.law.steps import case_of, difference
 from tests.effort import cases
-from weir.operators.keyed.firing import TimerCalls
+from weir.operators.keyed.timer_calls import TimerCalls
 
 STEPS = [*keyed_steps.SURE, *ttl_steps.SURE, *retained_steps.SURE, *chain_steps.SURE]
 #: Of a case.

@@ -6,7 +6,7 @@ import pytest
 import weir
 from tests.weir.local.broadcast_jobs import EVENTS, RESULT, RULES, Spaced, event, job, opened, rule, told
 from weir import testing
-from weir.operators.keyed.firing import TimerCalls
+from weir.operators.keyed.timer_calls import TimerCalls
 
 
 class Plain(weir.BroadcastProcess):

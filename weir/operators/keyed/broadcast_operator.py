@@ -17,11 +17,11 @@ from weir.author.keyed_process import takes
 from weir.author.keyed_rows import declared_tables
 from weir.author.operator import Json, OperatorContext
 from weir.errors import GraphError, UserFunctionError, WeirError
-from weir.operators.keyed.firing import UserCalls
 from weir.operators.keyed.holding_operator import HoldingOperator
 from weir.operators.keyed.row_times import RowTimes
 from weir.operators.keyed.rule_rows import RuleRows
 from weir.operators.keyed.state_codec import kept_snapshots
+from weir.operators.keyed.timer_calls import UserCalls
 from weir.operators.pauses import Pause
 from weir.rows import row_watermarks
 from weir.rows.records import WATERMARK_MAX_MS, as_authors_see, watermarks_of

@@ -18,7 +18,7 @@ from weir.author.states import bind_handles, declared_states, outlasting
 from weir.author.timer_hooks import TIMERS_FORM
 from weir.errors import GraphError, UserFunctionError
 from weir.operators.delegate import UserStep
-from weir.operators.keyed.firing import TimerFirer, UserCalls, open_timers
+from weir.operators.keyed.firing import TimerFirer, open_timers
 from weir.operators.keyed.keyed_records import Batches, Records, known_hashes
 from weir.operators.keyed.opening import open_handle
 from weir.operators.keyed.operator_times import OperatorTimes
@@ -32,6 +32,7 @@ from weir.operators.keyed.state_codec import (
     key_forms,
     keyed_snapshot,
 )
+from weir.operators.keyed.timer_calls import UserCalls
 from weir.operators.pauses import Pause
 from weir.operators.user_operator import OutputChecker
 from weir.rows import fired_rows, row_watermarks
