@@ -119,7 +119,9 @@ class Firing:
     def waiting_keys(self) -> list[bytes]:
         """Store keys of all that have not fired yet, by time."""
         self.has_changed = False
-        return sorted(self._waiting, key=order_of)
+        if self._added:
+            return sorted(self._waiting, key=order_of)
+        return [key for key in self.keys if key in self._waiting]
 
     def begin_part(self, keys: list[bytes]) -> None:
         """Mark these, by time, as those that fire now; no two of them are of one key.

@@ -42,6 +42,8 @@ _KEPT = 0.8
 #: Numbers of rows that differ by less say nothing about the fixed part; of their mean.
 _SPREAD_MIN = 0.1
 _SPAN_MS_MAX = 1 << 60
+#: A part is to have this share of the timers that it may have.
+_FULL = 0.75
 
 
 class WaitingRows(NamedTuple):
@@ -286,4 +288,6 @@ class FiringParts:
             elapsed_s = 0.0
         self._counts.took(max(count, 1), elapsed_s)
         if elapsed_s * _GROWTH_MAX <= PART_S and count < self.count:
-            self._span_ms = min(max(self._span_ms * _GROWTH_MAX, 1), _SPAN_MS_MAX)
+            # Nearly as many as may fire: one more would make the next part be looked for twice.
+            growth = min(_FULL * self.count / max(count, 1), _GROWTH_MAX)
+            self._span_ms = min(max(int(self._span_ms * growth), 1), _SPAN_MS_MAX)

@@ -190,7 +190,7 @@ class TimerCalls:
         self, firing: Firing, waiting: list[bytes], function: TimersFunction
     ) -> Iterator[pa.RecordBatch | SideRows]:
         """What timers that wait make, in the order of time, up to where they change which ones wait, or it is over."""
-        column = weir_keys.KeyColumn.from_list([user_key_of(key) for key in waiting])
+        column = weir_keys.KeyColumn.from_list(list(map(user_key_of, waiting)))
         keys = Keys(weir_keys.hash_keys(column), column, self._max_parallelism)
         arrays = weir_keys.decode_keys(column, self._key_schema.types)
         plain = pa.RecordBatch.from_arrays(arrays, schema=self._key_schema)

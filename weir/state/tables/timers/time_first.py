@@ -14,7 +14,8 @@ This is a persisted format; see ``weir.state.layout`` for what comes before the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from operator import itemgetter
 
 import numpy as np
 
@@ -52,11 +53,7 @@ def times_of(keys: Sequence[bytes]) -> np.ndarray:
     return (np.frombuffer(raw, dtype=">u8").astype(np.uint64) ^ np.uint64(_SIGN)).view(np.int64)
 
 
-def user_key_of(key: bytes) -> bytes:
-    """The user key in a store key."""
-    return key[TIME_STOP:]
-
-
-def order_of(key: bytes) -> bytes:
-    """What entries of several key groups are sorted by: time, then user key."""
-    return key[NO_NAMESPACE_HEADER_BYTES:]
+#: The user key in a store key. Called for each timer that fires: a function of Python takes three times as long.
+user_key_of: Callable[[bytes], bytes] = itemgetter(slice(TIME_STOP, None))
+#: What entries of several key groups are sorted by, in a store key: time, then user key.
+order_of: Callable[[bytes], bytes] = itemgetter(slice(NO_NAMESPACE_HEADER_BYTES, None))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 
 from weir.state import layout
 from weir.state.api import StateReader, prefix_end
@@ -18,6 +20,8 @@ _PLACE_NAMESPACE = b"place"
 _AFTER_ALL = b"\xff" * 9
 #: A heap is made anew when most of what it holds was written.
 _STALE_MIN = 64
+#: Timers of the store that are known of one group.
+_TOLD_MAX = 16_384
 
 
 @dataclass(slots=True)
@@ -53,13 +57,17 @@ class TimerGroup:
     next_ms: int | None = None
     #: Timers that changed and are perhaps not in the store yet: True: registered, False: fired or deleted.
     unwritten: dict[bytes, bool] = field(default_factory=dict)
-    #: Live timers of a store elsewhere that a former owner has told of, or that were read ahead; the place says nothing
-    #: of them.
+    #: Live timers of the store that a former owner has told of, or that were read ahead, or written since; the place
+    #: says nothing of them.
     told: set[bytes] = field(default_factory=set)
-    #: Before this key a store elsewhere has no live timer but those.
+    #: Before this key the store has no live timer but those.
     told_until: bytes = b""
-    #: The registered ones among the unwritten, and those that were told of, as a heap; others may be there, too.
+    #: The registered ones among the unwritten, and those that are known of the store but not listed, as a heap; others
+    #: may be there, too.
     heap: list[bytes] = field(default_factory=list)
+    #: What was read ahead, ascending, from a position on: a slice takes a part of it. Others may be there, too.
+    listed: list[bytes] = field(default_factory=list)
+    listed_from: int = 0
 
     def register(self, key: bytes) -> int:
         """Note a timer; returns its time, ms."""
@@ -72,11 +80,6 @@ class TimerGroup:
             self.next_ms = time_ms
         return time_ms
 
-    def remove(self, key: bytes) -> None:
-        """Note that a timer has fired or was deleted."""
-        self.told.discard(key)
-        self.unwritten[key] = False
-
     def _is_live(self, key: bytes) -> bool:
         """Whether a timer of the heap is registered."""
         return self.unwritten.get(key, False) or key in self.told
@@ -85,6 +88,18 @@ class TimerGroup:
         """The store has what is known of a timer: from now on scans have to find it."""
         if self.unwritten.pop(key):
             self.place = min(self.place, key)
+            if key < self.told_until:
+                self.told.add(key)
+                if len(self.told) > _TOLD_MAX:
+                    self._forget_later()
+
+    def _forget_later(self) -> None:
+        """Leave the later half of what is known of the store to scans."""
+        ordered = sorted(self.told)
+        self.told_until = ordered[len(ordered) // 2]
+        self.told = set(ordered[: len(ordered) // 2])
+        # A former owner told of them whatever the place.
+        self.place = min(self.place, self.told_until)
 
     def begin(self, stored: bytes | None, *, is_here: bool) -> None:
         """Go on from the place in the store, if there is one; ``is_here``: a look for the first timer takes no time."""
@@ -124,37 +139,33 @@ class TimerGroup:
         """Take over from an owner whose :meth:`first_live` this was: nobody has to look before a timer beyond these."""
         self.place = self.told_until = until
         self.told.update(told)
-        self.heap = list(self.told)
-        heapq.heapify(self.heap)
+        self.listed = sorted(self.told)
         # It is not known whether the store has a later one: it is written anew.
         self.stored_place = self.end
         self.next_ms = self._first_ms(until)
 
-    def unknown(self, until_ms: int) -> tuple[bytes, bytes] | None:
-        """Where timers up to a time may lie in the store that :meth:`take` would have to look for; None: nowhere."""
+    def unknown(self, until_ms: int, count_max: int) -> tuple[bytes, bytes] | None:
+        """Where :meth:`take` would have to look for timers in the store; None: nowhere."""
         start = max(self.place, self.told_until)
-        return None if self._bound(until_ms) <= start else (start, self.end)
+        is_known = self._bound(until_ms) <= start or len(self.told) >= count_max
+        return None if is_known else (start, self.end)
 
     def read_ahead(self, store: StateReader, count: int) -> None:
-        """Know so many of the next timers in a store elsewhere, so that it need not be scanned for each part."""
-        found: list[bytes] = []
-        until = self.end
-        for key, _ in store.scan(max(self.place, self.told_until), self.end):
-            if key in self.unwritten:
-                continue
-            if len(found) == count:
-                until = key
-                break
-            found.append(key)
+        """Know so many of the next timers in the store, so that it need not be scanned for each part."""
+        entries = store.scan(max(self.place, self.told_until), self.end)
+        scanned = [key for key, _ in islice(entries, count + 1)]
+        until = scanned[count] if len(scanned) > count else self.end
+        found = [key for key in scanned[:count] if key not in self.unwritten]
         self.told.update(found)
-        for key in found:
-            heapq.heappush(self.heap, key)
+        self.listed = self.listed[self.listed_from : bisect_left(self.listed, self.told_until)] + found
+        self.listed_from = 0
         self.told_until = until
 
     def trim(self) -> None:
         """Let go of what the heap holds for nothing."""
         if len(self.heap) > 2 * (len(self.unwritten) + len(self.told)) + _STALE_MIN:
-            self.heap = [key for key, is_live in self.unwritten.items() if is_live] + list(self.told)
+            self.heap = [key for key, is_live in self.unwritten.items() if is_live]
+            self.heap.extend(self.told.difference(self.listed[self.listed_from :]))
             heapq.heapify(self.heap)
 
     def seek(self, store: StateReader) -> None:
@@ -171,17 +182,17 @@ class TimerGroup:
         """The first live timers up to a time, at most so many; they stay until :meth:`fired`."""
         bound = self._bound(until_ms)
         stored, beyond = self._take_stored(store, bound, count_max)
-        own = self._pop(bound, count_max)
-        keys = sorted(stored + own)
+        listed, own = self._list(bound, count_max), self._pop(bound, count_max)
+        keys = listed if not (stored or own) else sorted({*listed, *stored, *own})
         left = keys[count_max:]
         del keys[count_max:]
         if left:
-            for key in left:
-                if self._is_live(key):
+            for key in own:
+                if key >= left[0]:
                     heapq.heappush(self.heap, key)
             own = [key for key in own if key < left[0]]
             beyond = next((key for key in left if not self._is_live(key)), beyond)
-        first = self._first(beyond)
+        first = self._first(beyond, keys[-1] if keys else b"")
         return DuePart(self, keys, own, min(first, bound), beyond, self._time(first))
 
     def _take_stored(self, store: StateReader, bound: bytes, count_max: int) -> tuple[list[bytes], bytes]:
@@ -189,22 +200,12 @@ class TimerGroup:
 
         A scan may be a call to a peer, for which all rows wait: there is none where nothing can be due.
         """
-        if bound <= self.place:
-            return [], self.place
+        start = max(self.place, self.told_until)
+        if bound <= start or len(self.told) >= count_max:
+            # The first ones are among those that are known.
+            return [], start
         stored: list[bytes] = []
-        if self.place < self.told_until:
-            # What this owner has written since is here.
-            for key, _ in store.scan_here(self.place, self.told_until):
-                if key in self.unwritten:
-                    continue
-                if key >= bound or len(stored) == count_max:
-                    return stored, key
-                if key in self.told:
-                    continue
-                stored.append(key)
-        if bound <= self.told_until:
-            return stored, self.told_until
-        for key, _ in store.scan(max(self.place, self.told_until), self.end):
+        for key, _ in store.scan(start, self.end):
             if key in self.unwritten:
                 continue
             if key >= bound or len(stored) == count_max:
@@ -215,12 +216,20 @@ class TimerGroup:
     def fired(self, part: DuePart) -> None:
         """What was taken has fired; its keys are to be noted as deleted, too."""
         self.place, self.next_ms = part.place, part.next_ms
+        self.listed_from = bisect_left(self.listed, part.stop, self.listed_from)
         self.fired_count += len(part.keys)
 
     def give_back(self, part: DuePart) -> None:
         """What was taken has not fired."""
         for key in part.unwritten:
             heapq.heappush(self.heap, key)
+
+    def _list(self, bound: bytes, count_max: int) -> list[bytes]:
+        """The first live timers of the list before a key, at most so many."""
+        start = self.listed_from
+        part = self.listed[start : bisect_left(self.listed, bound, start)]
+        told, unwritten = self.told, self.unwritten
+        return [key for key in part if key in told or unwritten.get(key)][:count_max]
 
     def _pop(self, bound: bytes, count_max: int) -> list[bytes]:
         heap = self.heap
@@ -234,11 +243,15 @@ class TimerGroup:
             heapq.heappop(heap)
         return own
 
-    def _first(self, stored: bytes) -> bytes:
-        heap = self.heap
+    def _first(self, stored: bytes, after: bytes = b"") -> bytes:
+        """The first one that is known, of those that are listed after a key, or the first one in the store."""
+        heap, listed = self.heap, self.listed
         while heap and not self._is_live(heap[0]):
             heapq.heappop(heap)
-        return min(stored, heap[0]) if heap else stored
+        at = bisect_right(listed, after, self.listed_from)
+        while at < len(listed) and not self._is_live(listed[at]):
+            at += 1
+        return min([stored, *heap[:1], *listed[at : at + 1]])
 
     def _bound(self, until_ms: int) -> bytes:
         """The first key after all timers up to a time."""

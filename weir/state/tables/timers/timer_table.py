@@ -30,7 +30,9 @@ TIMER_VALUE = b"\x01"
 #: The place of a group is written when so many of its timers have fired since: a new owner walks over them.
 FIRED_MAX = 512
 #: Timers that new owners are told of in a handover, or that are read ahead, at most: a share of each group.
-TOLD_MAX = 16_384
+TOLD_MAX = 65_536
+#: Many timers are due where a part has at least this part of what it may have.
+_MANY_SHARE = 8
 #: Entries that are written in one call of :meth:`TimerTable.flush_part`, at most.
 _PART_ENTRIES_MAX = 1_000
 #: How far the bound may be exceeded while a checkpoint is written, as a part of it.
@@ -71,6 +73,8 @@ class TimerTable(StateTable):
         """``groups`` are owned from the beginning; ``cache_bytes`` bounds what is not written yet."""
         self.state_id = state_id
         self._fired_max, self._told_max = fired_max, told_max
+        #: Whether many timers were due last.
+        self._is_many = False
         #: There are groups that nobody has looked at.
         self._has_new = False
         self._backend = backend
@@ -124,7 +128,8 @@ class TimerTable(StateTable):
                 earliest_ms = min(earliest_ms, group.register(key))
                 registered += 1
             else:
-                group.remove(key)
+                group.unwritten[key] = False
+                group.told.discard(key)
         self._dirty.update(changes)
         self._puts += registered
         self._deletes += len(changes) - registered
@@ -172,7 +177,7 @@ class TimerTable(StateTable):
                 for group in self._groups.values()
                 if group.next_ms is not None and group.next_ms <= until_ms
             ]
-            self._read_ahead(looked_at, until_ms)
+            self._read_ahead(looked_at, until_ms, count_max)
             for group in looked_at:
                 part = group.take(self._backend, until_ms, count_max - len(due.keys))
                 if not part.keys:
@@ -183,18 +188,19 @@ class TimerTable(StateTable):
                 due.parts.append(part)
                 if len(due.keys) >= count_max:
                     break
+        self._is_many = len(due.keys) * _MANY_SHARE >= count_max
         return due
 
-    def _read_ahead(self, groups: Iterable[TimerGroup], until_ms: int) -> None:
-        """Know the timers that are due next in groups that are on their way here: a scan of them takes long.
+    def _read_ahead(self, groups: Iterable[TimerGroup], until_ms: int, count_max: int) -> None:
+        """Know the timers that are due next in groups that are on their way here, or in all if many are due.
 
-        Timers fire in many parts, and each would scan all of these groups, twice and more until it knows how far it
-        goes.
+        Timers fire in many parts, and each would scan all groups, and again until it knows how far it goes.
         """
         unknown = [
             (group, place)
             for group in groups
-            if (place := group.unknown(until_ms)) is not None and not self._is_here(group)
+            if (place := group.unknown(until_ms, count_max)) is not None
+            and (self._is_many or not self._is_here(group))
         ]
         if not unknown:
             return
