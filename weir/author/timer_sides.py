@@ -63,13 +63,13 @@ class Firing:
         self._waiting.discard(key)
         self._touched[key] = False
 
-    def stops_before(self, key: bytes, is_over: Callable[[], bool]) -> bool:
-        """Return whether the next one that waits, and those after it, are due as before, because ``is_over``.
+    def stops_before(self, time_ms: int, is_over: Callable[[], bool]) -> bool:
+        """Return whether the next one that waits, at ``time_ms``, and those after it are due as before: ``is_over``.
 
         Not if none has fired yet, nor if the next one is earlier than one that has: it is as of the time of that one,
         which nobody would know when it fires in a later part, or after a restart.
         """
-        if not self._has_fired or time_of(key) < self.reached_ms or not is_over():
+        if not self._has_fired or time_ms < self.reached_ms or not is_over():
             return False
         self.left = sorted(self._waiting)
         self._touched.update(dict.fromkeys(self.left, True))
@@ -96,10 +96,10 @@ class Firing:
             else:
                 return
             if key in waiting:
-                if self.stops_before(key, is_over):
+                time_ms = time_of(key)
+                if self.stops_before(time_ms, is_over):
                     return
                 waiting.discard(key)
-                time_ms = time_of(key)
                 self._reach(time_ms, 1)
                 yield time_ms, position
 

@@ -198,7 +198,7 @@ class TimerCalls:
         batch = with_times(plain, times_ms, self._clock.now_us())
         context, first = self._context, 0
         for stop in self._stops(firing, waiting, keys):
-            if firing.stops_before(waiting[first], self._is_over):
+            if firing.stops_before(int(times_ms[first]), self._is_over):
                 return
             part, hashes = batch.slice(first, stop - first), keys.hashes[first:stop]
             behind_ms = firing.behind_ms(waiting[first])
