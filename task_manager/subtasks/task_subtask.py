@@ -210,11 +210,10 @@ class TaskSubtask(Subtask):
         if output.is_over and not output.has_room():
             self._wait_for_room(min(due_s, barriers.overdue_s))
             return None
-        if not self._is_calm:
-            delivery = barriers.next_ready()
-            if delivery is not None:
-                self._run_commands()
-                return delivery
+        if barriers.ready:
+            # First: a command may give up what was put aside before these.
+            self._run_commands()
+            return barriers.next_ready()
         times = self._times
         is_aware = self._assigns_times and not times.consumers.is_idle
         idle_s = self._chain.idle_at_s if is_aware else _NEVER_S

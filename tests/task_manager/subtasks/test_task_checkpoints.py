@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from task_manager.exchange.inbox import Delivery
 from tests.task_manager.subtasks.scripted_subtasks import (
     LEFT,
@@ -94,6 +96,32 @@ def test_a_checkpoint_that_was_given_up_blocks_nothing():
     setup.run()
     assert setup.operator.calls[0] == [1]
     assert setup.parts.delivered == []
+
+
+@pytest.mark.parametrize("element", range(8))
+def test_no_row_that_waited_passes_another_when_a_checkpoint_is_given_up(element):
+    """The barrier of the next checkpoint was put aside, too, and rows behind it are when it is given up."""
+    left = [Barrier(6), rows(1), Barrier(7), rows(2), rows(3), rows(4), EndOfStream()]
+    setup = Setup(*((LEFT, each) for each in left), (RIGHT, Barrier(6)), (RIGHT, EndOfStream()))
+    run, mailbox = setup.subtask.mailbox.run_commands, setup.subtask.mailbox
+    looked = []
+
+    def run_commands():
+        # It looks once for each element that was put aside.
+        if setup.subtask.progress.passed_id:
+            looked.append(None)
+            if len(looked) == element:
+                mailbox.post(lambda: setup.subtask.end_checkpoint(7))
+        run()
+
+    mailbox.run_commands = run_commands
+    setup.run()
+    assert [number for call in setup.operator.calls if isinstance(call, list) for number in call] == [
+        1,
+        2,
+        3,
+        4,
+    ]
 
 
 def test_what_was_put_aside_comes_before_what_arrives_while_the_checkpoint_is_given_up():
