@@ -19,6 +19,7 @@ from weir.checkpoints.layout import SINKS, manifest_path
 from weir.checkpoints.rows import load_rows
 from weir.config import RocksDbConfig, TaskManagerConfig
 from weir.errors import CheckpointError, StateError, StateMismatchError
+from weir.plan.graph import Stage
 from weir.plan.restored_rows import rows_of_subtask
 from weir.protocol.checkpoints.manifest import GroupPlace, Json, Manifest, StoreImage
 from weir.protocol.checkpoints.restore_plan import RestorePlan, places_now, restore_plan
@@ -230,12 +231,33 @@ class JobStores:
     def rows_for(self, subtask: SubtaskId, topology: Topology) -> list[InputRows]:
         """Rows that were under way to a subtask's stage when the checkpoint was made, as far as they are its own."""
         stage = topology.graph.stage(subtask.stage_index)
-        files, waiting = (of.get(stage.index, ()) for of in (self._plan.rows, self._plan.waiting))
-        if not (files or waiting) or subtask not in self._restored or self._restored_store is None:
+        if subtask not in self._restored:
             return []
-        rows, others = (load_rows(self._restored_store, each) if each else [] for each in (files, waiting))
+        return self._rows_of(stage, topology, subtask.subtask_index, *self._under_way(stage))
+
+    def subtasks_with_rows(self, stage: Stage, topology: Topology) -> frozenset[int]:
+        """Return the subtasks of a stage for which :meth:`rows_for` has rows, here or on another task manager."""
+        under_way = self._under_way(stage)
+        return frozenset(
+            index for index in stage.subtask_indices if self._rows_of(stage, topology, index, *under_way)
+        )
+
+    def _under_way(self, stage: Stage) -> tuple[list[InputRows], list[InputRows]]:
+        """Rows that were under way to a stage at the checkpoint, and those that may have waited within it."""
+        files, waiting = (of.get(stage.index, ()) for of in (self._plan.rows, self._plan.waiting))
+        store = self._restored_store
+        if store is None:
+            return [], []
+        return load_rows(store, files), load_rows(store, waiting)
+
+    @staticmethod
+    def _rows_of(
+        stage: Stage, topology: Topology, index: int, rows: list[InputRows], waiting: list[InputRows]
+    ) -> list[InputRows]:
+        if not (rows or waiting):
+            return []
         table = topology.routing.get(stage.index)
-        return rows_of_subtask(rows, stage, table, subtask.subtask_index, topology.graph.step_names, others)
+        return rows_of_subtask(rows, stage, table, index, topology.graph.step_names, waiting)
 
     def close(self) -> None:
         """Release the store and the images.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from task_manager.subtasks.subtask import Subtask
 from task_manager.subtasks.subtask_parts import SubtaskParts
@@ -28,8 +28,12 @@ class SourceSubtask(Subtask):
         reader_context: Callable[[int], OperatorContext],
         rows_max: int,
         strategy: WatermarkStrategy,
+        have_rows: Collection[int] = (),
     ) -> None:
-        """``reader_context`` makes the reader's context from the job's start (epoch µs)."""
+        """``reader_context`` makes the reader's context from the job's start (epoch µs).
+
+        ``have_rows``: indices of the subtasks that send rows of a checkpoint first, whether they read any or not.
+        """
         super().__init__(parts)
         self._reader = reader
         reader.look_ahead(self._chain.look_ahead)
@@ -37,7 +41,7 @@ class SourceSubtask(Subtask):
         if late_but is not None:
             reader.give_late(late_but)
         self._reader_context = reader_context
-        self._rows_max = rows_max
+        self._rows_max, self._have_rows = rows_max, frozenset(have_rows)
         grace_ms, idle_ms = int(parts.timers.out_of_order_grace_period_ms), parts.timers.idle_timeout_ms
         self._times = ReaderTimes(parts.chain, strategy, grace_ms, idle_ms)
         self._moments = WatermarkTimes(parts.timers.watermark_interval_ms, soon=parts.timers.watermarks_soon)
@@ -135,8 +139,9 @@ class SourceSubtask(Subtask):
         """Say what is known of event time before the first row; returns whether none will ever come."""
         with naming_step(self._step):
             began = self._reader.begin()
-        if began.without:
-            self._chain.output.broadcast(Watermark(WATERMARK_MIN_MS, began.without))
+        without = tuple(index for index in began.without if index not in self._have_rows)
+        if without:
+            self._chain.output.broadcast(Watermark(WATERMARK_MIN_MS, without))
         self._times.follow(began)
         self._times.has_rows(self._clock.monotonic_s())
         if not began.finished:

@@ -159,6 +159,7 @@ class SubtaskFactory:
             lambda start_us: replace(context(node, start_us), wake=mailbox.inbox.wake),
             self._config.batch_size,
             node.watermark,
+            self._state.subtasks_with_rows(stage, topology),
         )
         return RunningSubtask(source, chain, dead_letters, None, isolation, reader)
 

@@ -35,6 +35,8 @@ class Reader:
     next_poll_us = 0
     event_time_ms = WATERMARK_MIN_MS
     prepared = None
+    #: What it says first.
+    began = Poll()
 
     def look_ahead(self, look):
         pass
@@ -43,7 +45,7 @@ class Reader:
         pass
 
     def begin(self):
-        return Poll()
+        return self.began
 
     def close(self):
         pass
@@ -71,11 +73,10 @@ class Parts:
         pass
 
 
-@pytest.fixture
-def source(request):
-    strategy = getattr(request, "param", DEFAULT_STRATEGY)
+def made(reader, strategy=DEFAULT_STRATEGY, have_rows=(), broadcast=lambda element, but=(): None):
+    """Not started yet."""
     output = SimpleNamespace(
-        broadcast=lambda element, but=(): None,
+        broadcast=broadcast,
         pump=lambda: float("inf"),
         close=lambda: None,
         waited_s=0.0,
@@ -123,7 +124,12 @@ def source(request):
         SubtaskProgress(),
         UserErrors(),
     )
-    subtask = SourceSubtask(parts, Reader(), lambda start_us: context, 10, strategy)
+    return SourceSubtask(parts, reader, lambda start_us: context, 10, strategy, have_rows)
+
+
+@pytest.fixture
+def source(request):
+    subtask = made(Reader(), getattr(request, "param", DEFAULT_STRATEGY))
     subtask.start()
     subtask.begin(1)
     wait_for_reads(subtask)
@@ -158,6 +164,19 @@ def held(source):
         run(source, done.set)
         time.sleep(0.01)
     return source._reader.polls == before
+
+
+def test_it_says_first_who_else_has_nothing_to_send():
+    """Not of those that send rows of a checkpoint before they end."""
+    reader, said = Reader(), []
+    reader.began = Poll(without=(1, 2, 3))
+    subtask = made(reader, have_rows={2}, broadcast=lambda element, but=(): said.append(element))
+    subtask.start()
+    subtask.begin(1)
+    wait_for_reads(subtask)
+    subtask.cancel()
+    assert subtask.join(60)
+    assert said[0] == Watermark(WATERMARK_MIN_MS, (1, 3))
 
 
 def test_it_holds_until_the_savepoint_is_given_up(source):

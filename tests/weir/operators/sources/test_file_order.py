@@ -202,6 +202,23 @@ def test_who_has_no_file_has_ended_before_the_first_row_and_the_others_know_that
     assert set(began[first].without) == {0, 1, 2} - {first}
 
 
+@pytest.mark.parametrize("now", [2, 3])
+@pytest.mark.parametrize("form", FORMS)
+def test_so_they_do_after_a_restart(tmp_path, form, now):
+    write(tmp_path, form, 0, rows_of(0, range(5_000, 5_060)))
+    spec = spec_of(tmp_path, form)
+    before = [Reading(spec, parallelism=3, index=index) for index in range(3)]
+    for reading in before:
+        reading.poll(5)
+    restored = {index: reading.reader.snapshot() for index, reading in enumerate(before)}
+    after = [Reading(spec, restored, parallelism=now, index=index) for index in range(now)]
+    began = [reading.reader.begin() for reading in after]
+    for reading in (*before, *after):
+        reading.reader.close()
+    (reads,) = (index for index in range(now) if not began[index].finished)
+    assert set(began[reads].without) == set(range(now)) - {reads}
+
+
 def test_a_directory_that_is_followed_holds_what_was_found_together(tmp_path):
     for server in (0, 1):
         write(tmp_path, "jsonl", server, rows_of(server))

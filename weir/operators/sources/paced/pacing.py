@@ -101,7 +101,6 @@ class BatchSource(SourceReader):
         self.is_trickle = spec.rate is not None and is_trickle(spec.rate / self._subtasks)
         start_us = context.job_start_us or context.clock.now_us()
         positions = self._positions(context)
-        self._is_restored = bool(positions)
         if positions:
             self._restore(positions, indices, start_us)
         else:
@@ -210,11 +209,9 @@ class BatchSource(SourceReader):
         has_input = self._has_input()
         if not has_input[self._rank]:
             return Poll(finished=True)
-        # After a restart they may have rows that were under way.
-        is_new = not self._is_restored
         indices = self._context.subtask_indices or range(self._context.parallelism)
         others = zip(indices, has_input, strict=True)
-        return Poll(without=tuple(index for index, has_any in others if not has_any) if is_new else ())
+        return Poll(without=tuple(index for index, has_any in others if not has_any))
 
     def poll(self, rows_max: int) -> Poll:
         """Poll, as the base class says. Batches end at decoded blocks, so that rows are not copied."""
