@@ -107,9 +107,6 @@ class Ownership:
         #: this and the next.
         self.may_park = False
         #: Whether the watermark stands still: rows that it would pass wait here, or at the new owners of groups.
-        #:
-        #: In a job that brings rows into the order of time they may also wait at the old owners of groups that are to
-        #: come here: behind the watermark each of them would find its timers due.
         self.holds_watermark = False
         self._look()
 
@@ -117,8 +114,7 @@ class Ownership:
         """Note what the machine and the park say, after either has changed."""
         machine, is_parked = self._machine, bool(self._parked)
         self.may_park = is_parked or machine.is_moving
-        awaits_groups = self._tells_ahead and machine.awaits_groups
-        self.holds_watermark = is_parked or awaits_groups or machine.holds_watermark
+        self.holds_watermark = is_parked or machine.holds_watermark
 
     @property
     def has_parked_rows(self) -> bool:

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from task_manager.checkpoints.checkpoint_inputs import BarrierPassing, CheckpointInputs
 from task_manager.exchange.inbox import GONE, ChannelOpened, Delivery, RowsWanted, no_release
+from task_manager.ownership.behind_markers import BehindMarkers
 from task_manager.ownership.group_ownership import GroupState, Ownership, RescaleReports
 from task_manager.progress import InputWatermark
 from task_manager.subtasks.mailbox import ToldEvents
@@ -22,6 +23,7 @@ from weir.operators.step_flow import StepFlow
 from weir.operators.subtask_times import TaskTimes
 from weir.protocol.checkpoints.alignment import BarrierAligner
 from weir.protocol.rescale.rescale_owner import (
+    HandoverReceived,
     InputAdded,
     InputEnded,
     MarkerReceived,
@@ -64,6 +66,7 @@ class TaskSubtask(Subtask):
         soon = parts.timers.watermarks_soon
         self._times = TaskTimes(parts.chain, inputs, parts.timers.watermark_interval_ms, soon=soon)
         self._ownership: Ownership | None = None
+        self._behind_markers = BehindMarkers()
         self._held_releases: deque[Callable[[], None]] = deque()
         self._barriers = CheckpointInputs(
             BarrierAligner(inputs, ended_checkpoint_id),
@@ -114,7 +117,8 @@ class TaskSubtask(Subtask):
             *(machine, state, reports, self._process_input, keyed_inputs, self._settle),
             tells_ahead=self._chain.tells_ahead,
         )
-        self._times.is_parked = lambda: ownership.holds_watermark
+        # Where it minds the time of each row, it stands still by itself: at the markers.
+        self._times.is_parked = lambda: ownership.holds_watermark and not self._chain.minds_time
 
     def tell(self, event: OwnerEvent) -> Future[None] | None:
         """Let it take an event of a rescale in, between two batches; any thread may call it.
@@ -129,6 +133,8 @@ class TaskSubtask(Subtask):
         if self._ownership is not None:
             # Rows that are under way leave before rows of their keys do elsewhere.
             self._chain.drain()
+            # They may be here before the markers.
+            self._behind_markers.groups_move |= isinstance(event, HandoverReceived)
             self._is_moving = True
             self._ownership.handle(event)
             self._is_moving = False
@@ -231,6 +237,8 @@ class TaskSubtask(Subtask):
     def _take(self, delivery: Delivery) -> None:
         if not self._is_calm and self._barriers.put_aside(delivery):
             return
+        if self._behind_markers.channels and self._behind_markers.put_aside(delivery):
+            return
         if isinstance(delivery.element, pa.RecordBatch):
             self._take_rows(delivery)
             return
@@ -245,6 +253,8 @@ class TaskSubtask(Subtask):
             inputs.mark_idle(channel)
         elif isinstance(element, RouteMarker):
             self._times.note_marker(channel, element.routing_version)
+            if self._chain.minds_time:
+                self._behind_markers.channels.add(channel)
             self.handle(MarkerReceived(channel, element.routing_version))
         elif isinstance(element, Barrier):
             step = self._barriers.aligner.barrier(channel, element.checkpoint_id)
@@ -348,6 +358,9 @@ class TaskSubtask(Subtask):
             min(self._pace.rows_max, rows_max) - taken_rows, JOINED_BYTES - delivery.size_bytes
         )
         edge = delivery.channel.edge_index if self._tells_inputs_apart or may_park else None
+        if self._behind_markers.channels:
+            # What comes next may have to be put aside.
+            wanted = RowsWanted(0, 0)
         while wanted.rows > 0 and wanted.bytes > 0:
             but = heard if rises else ()
             ready = None if is_calm else self._barriers.ready_rows(wanted, schema, edge, but)
@@ -381,6 +394,18 @@ class TaskSubtask(Subtask):
         """Rows may have left the park: give credit back, and let the watermark go on."""
         self._give_credit_back()
         self._show_watermark()
+        self._take_behind_markers()
+
+    def _take_behind_markers(self) -> None:
+        """Go on behind the markers, if all are here and the groups have moved."""
+        behind, ownership = self._behind_markers, self._ownership
+        if ownership is None or not behind.channels:
+            return
+        behind.groups_move = behind.groups_move or ownership.holds_watermark
+        is_awaited = behind.groups_move and behind.awaits_any(channel for channel, *_ in self._times.known())
+        if not (is_awaited or ownership.holds_watermark):
+            for item in reversed(behind.let_go()):
+                self._barriers.put_first(item)
 
     def _give_credit_back(self) -> None:
         parked_bytes = 0 if self._ownership is None else self._ownership.parked_bytes

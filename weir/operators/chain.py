@@ -46,6 +46,8 @@ _END: Any = object()
 _OUTPUTS = (pa.RecordBatch, SideRows, Pause)
 #: Rows between which an operator is told of watermarks are looked at so many at a time.
 _ROWS_IN_TIME = 2_048
+#: What is told between two rows, or of one late row, is other if the watermark stands still.
+_MINDS_TIME = TimeCuts.DUE | TimeCuts.EACH_LATE
 OutputT = TypeVar("OutputT", bound=ChainOutput)
 
 
@@ -124,6 +126,11 @@ class OperatorChain(ChainLife, Generic[OutputT]):
                 operator.time_cuts if isinstance(operator, InTimeOperator) else TimeCuts.NONE
                 for operator, _ in self._operators
             ]
+
+    @property
+    def minds_time(self) -> bool:
+        """Return whether some operator makes something else of rows if the watermark stands still meanwhile."""
+        return self.order is not None or any(cuts & _MINDS_TIME for cuts in self._cuts)
 
     @property
     def holds_time(self) -> bool:

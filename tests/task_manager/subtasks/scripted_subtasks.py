@@ -18,6 +18,7 @@ from weir.author.operator import Operator, OperatorContext
 from weir.operators.chain import OperatorChain
 from weir.operators.user_errors import UserErrors
 from weir.plan.graph import Edge, Exchange
+from weir.rows.row_watermarks import RowWatermarks
 from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.opened import StateTables
 from weir.testing.manual_clock import ManualClock
@@ -108,7 +109,14 @@ class Setup:
     """A subtask that runs a script to its end."""
 
     def __init__(
-        self, *steps, error=None, alignment_timeout_ms=1000.0, before=(), script=Script, restored_rows=()
+        self,
+        *steps,
+        error=None,
+        alignment_timeout_ms=1000.0,
+        before=(),
+        script=Script,
+        restored_rows=(),
+        row_watermarks=RowWatermarks.NONE,
     ):
         self.clock, self.parts, self.operator = ManualClock(), Parts(), Notes(error)
         self.inbox = script(steps)
@@ -119,7 +127,7 @@ class Setup:
         gate = CreditGate(ChannelLimits(100, 1 << 30, 1e6), self.inbox, self.clock)
         channel = LocalChannel(gate, self.down, ChannelId(SUBTASK, DOWN, 0))
         edge = OutputEdge(Edge(1, 2, Exchange.ROUND_ROBIN, (), 0), {0: channel}, BatchPolicy(1000, 0.0))
-        context = OperatorContext("job", "notes", 1, 0, 1, clock=self.clock)
+        context = OperatorContext("job", "notes", 1, 0, 1, clock=self.clock, row_watermarks=row_watermarks)
         self.chain = OperatorChain(
             [(operator, context) for operator in (*before, self.operator)],
             Output([edge], mailbox.wait_for_credit, self.clock),

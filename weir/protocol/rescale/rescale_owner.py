@@ -137,11 +137,6 @@ class OwnerMachine:
         return self.phase is OwnerPhase.MOVING and plan is not None and bool(plan.gives or plan.receives)
 
     @property
-    def awaits_groups(self) -> bool:
-        """Return whether groups are to come here that have not arrived."""
-        return self._plan is not None and bool(self._plan.receives)
-
-    @property
     def may_finish(self) -> bool:
         """Return whether the subtask may end: every input ended, nothing to give away, nothing on its way here.
 
