@@ -54,6 +54,22 @@ def test_a_value_of_another_type_is_told_with_its_column():
         rows_batch([{"n": 1 << 70}], SCHEMA)
 
 
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (pa.string(), 7),
+        (pa.large_string(), 7),
+        (pa.list_(pa.string()), ["a", None, 7]),
+        (pa.struct([("n", pa.int64()), ("s", pa.string())]), {"n": 1, "s": 7}),
+    ],
+)
+def test_what_is_no_text_is_told_and_not_that_bytes_were_expected(kind, value):
+    with pytest.raises(pa.ArrowInvalid, match=r"^column 't' \(.*\): expected text, got int 7$"):
+        rows_batch([{}, {"t": value}], pa.schema([("t", kind)]))
+    checked = checked_rows([{}, {"t": value}], pa.schema([("t", kind)]), [])
+    assert [reason for _, reason, _ in checked.bad] == ["field t: expected text, got int 7"]
+
+
 SINGLES = pa.schema([("x", pa.float32()), ("pair", pa.struct([("y", pa.list_(pa.float16()))]))])
 
 

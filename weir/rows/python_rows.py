@@ -43,7 +43,9 @@ def checked_array(values: Sequence[Any], name: str, data_type: pa.DataType) -> p
     try:
         array = pa.array(values, data_type)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        raise pa.ArrowInvalid(f"column {name!r} ({data_type}): {error}") from error
+        no_text = _not_text(values, data_type)
+        reason = TypeError(no_text) if no_text else error
+        raise pa.ArrowInvalid(f"column {name!r} ({data_type}): {reason}") from reason
     if _has_integers(data_type):
         lost = _lost_fraction(values, data_type)
         if lost is not None:
@@ -61,6 +63,22 @@ def checked_array(values: Sequence[Any], name: str, data_type: pa.DataType) -> p
         if text is not None:
             raise pa.ArrowInvalid(f"{text!r} is no list, and column {name!r} is {data_type}")
     return array
+
+
+def _not_text(values: Sequence[Any], data_type: pa.DataType) -> str:
+    """Say which value is no text where text is wanted: pyarrow says of it that bytes were expected; "": none."""
+    there = [value for value in values if value is not None]
+    if is_list(data_type):
+        lists = [value for value in there if isinstance(value, list | tuple)]
+        return _not_text([item for value in lists for item in value], data_type.value_type)
+    if pa_types.is_struct(data_type):
+        maps = [value for value in there if isinstance(value, Mapping)]
+        told = (_not_text([value.get(field.name) for value in maps], field.type) for field in data_type)
+        return next(filter(None, told), "")
+    if not (pa_types.is_string(data_type) or pa_types.is_large_string(data_type)):
+        return ""
+    wrong = next((value for value in there if not isinstance(value, str | bytes | bytearray)), None)
+    return "" if wrong is None else f"expected text, got {type(wrong).__name__} {wrong!r:.100}"
 
 
 @lru_cache(maxsize=1_000)
