@@ -196,8 +196,10 @@ class Coordinator:
             self._carry_out(action)
 
     def _state_changed(self, before: JobState) -> None:
-        self._record.save()
         job = self._job
+        if job.state is JobState.RUNNING:
+            job.begin(self._clock.now_us())
+        self._record.save()
         state = job.state
         if state in _ENDS_RESTORES:
             self._restores.give_up()

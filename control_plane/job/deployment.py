@@ -30,8 +30,6 @@ _WANTS_SUBTASKS = (JobState.DEPLOYING, JobState.RUNNING)
 #: All subtasks may even have ended by then: there is nothing to stop, and a task manager that is told to stop would
 #: also stop what a control plane that takes the job over adds to it.
 _HAS_ENDED_WELL = (JobState.FINISHING, JobState.FINISHED)
-#: Between the Start calls and event 0 of a paced source: all task managers have the call by then.
-_START_DELAY_US = 20_000
 
 
 class Checkpoints(Protocol):
@@ -216,10 +214,8 @@ class Deployment:
         """Let the task managers of these subtasks begin; then others load the job, so that it can be scaled to them."""
         job = self._job
         identity = job.identity
-        # Subtasks that a rescale adds start in a job that runs already.
-        job.started_us = job.started_us or self._clock.now_us() + _START_DELAY_US
         request = control_pb2.StartRequest(
-            handshake=handshake_to_proto(identity), job_start_us=job.started_us
+            handshake=handshake_to_proto(identity), job_start_us=job.started_us or 0
         )
         names = list(self._task_managers.reachable(assignments))
         results = await asyncio.gather(

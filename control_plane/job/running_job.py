@@ -29,6 +29,9 @@ from weir.rpc import control_pb2
 from weir.rpc.wire import JobIdentity
 from weir.types import SubtaskId
 
+#: Between the Start calls and event 0 of a paced source: all task managers have the call by then.
+_START_DELAY_US = 20_000
+
 
 class RunningJob:
     """A job that runs; used in the event loop."""
@@ -110,6 +113,10 @@ class RunningJob:
         self.graph = self.graph.with_subtasks(stage_index, subtask_indices)
         if table is not None:
             self.routing_tables[stage_index] = table
+
+    def begin(self, now_us: int) -> None:
+        """It runs, for the first time or again; before that is on record, or a successor would let it begin anew."""
+        self.started_us = self.started_us or now_us + _START_DELAY_US
 
     def begin_generation(self, generation: int, manifest: Manifest | None) -> None:
         """The job is deployed anew, as a checkpoint has it or from nothing; the machine is told after this."""

@@ -69,6 +69,26 @@ def test_a_job_goes_on_as_it_is_and_no_number_of_a_checkpoint_is_used_twice():
     run(test)
 
 
+def test_the_job_has_begun_when_it_began():
+    """Paced sources go by that time after the next failure, and the last line counts from it."""
+
+    async def test(clock):
+        first = await left_running(clock)
+        began_us = first.job.started_us
+        await first.close()
+        await asyncio.sleep(30)
+        second = successor(clock, first)
+        await second.running("h:1", "h:2")
+        assert second.job.started_us == began_us
+        second.parts.checkpointer.request()
+        await until(lambda: second.parts.checkpointer.latest_id > 1)
+        manifest = second.parts.checkpointer.kept.latest.manifest
+        assert manifest.job_start_us == began_us
+        await second.close()
+
+    run(test)
+
+
 def test_no_generation_is_used_twice():
     """The first control plane deployed the job anew, and was gone before its record said so."""
 
