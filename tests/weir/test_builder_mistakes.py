@@ -103,6 +103,17 @@ def test_deduplicate_by_decimals_says_how_to_go_by_them():
         ),
         (lambda keyed: keyed.filter("f", where=pl.col("x") > 1), "filter: "),
         (lambda keyed: keyed.deduplicate("d", witin="1s"), "no argument 'witin'; did you mean 'within'"),
+        (
+            lambda keyed: keyed.window(weir.tumbling("1s"), lateness="1s"),
+            "^window: there is no argument 'lateness'; did you mean 'allowed_lateness'",
+        ),
+        (
+            lambda keyed: keyed.key_by("k", ownstage=True),
+            "^key_by: there is no argument 'ownstage'; did you mean 'own_stage'",
+        ),
+        (lambda keyed: keyed.rebalance(parallelism=2), "^rebalance: there is no argument 'parallelism'"),
+        (lambda keyed: keyed.drop("x"), "drop needs at least one column, after the name of the step"),
+        (lambda keyed: keyed.select("x"), "select needs at least one column, after the name of the step"),
     ],
 )
 def test_arguments_that_a_step_has_not_got_are_told_in_one_line(make, said):

@@ -36,13 +36,31 @@ _EXAMPLES = {
 
 
 def named_steps(kind: _Kind) -> _Kind:
-    """Class decorator: each method that takes the name of a step first, and more, refuses to be called without."""
+    """Class decorator: each method that takes the name of a step first, and more, refuses to be called without.
+
+    The others refuse arguments that they do not have.
+    """
     for method, function in list(vars(kind).items()):
-        if not method.startswith("_") and method != "side_output" and inspect.isfunction(function):
+        if not method.startswith("_") and inspect.isfunction(function):
             parameters = list(inspect.signature(function).parameters.values())
-            if len(parameters) > 1 and parameters[1].name == "name":
+            if method != "side_output" and len(parameters) > 1 and parameters[1].name == "name":
                 setattr(kind, method, _checked(method, function, parameters[2:]))
+            elif not {each.kind for each in parameters} & {inspect.Parameter.VAR_KEYWORD}:
+                setattr(kind, method, _known(method, function, parameters[1:]))
     return kind
+
+
+def _known(method: str, function: Callable[..., Any], others: list[inspect.Parameter]) -> Callable[..., Any]:
+    names = [each.name for each in others if each.kind is not each.VAR_POSITIONAL]
+
+    @functools.wraps(function)
+    def call(self: Any, *given: Any, **settings: Any) -> Any:
+        for name in settings:
+            if name not in names:
+                raise GraphError(f"{method}: there is no argument {name!r}{did_you_mean(name, names)}")
+        return function(self, *given, **settings)
+
+    return call
 
 
 def _checked(

@@ -112,7 +112,7 @@ class SelectSpec(OperatorSpec):
         """The chosen columns; see :class:`OperatorSpec`."""
         schema = inputs[0]
         if not self.columns:
-            raise GraphError(f"step {step!r}: select needs at least one column")
+            raise GraphError(f"step {step!r}: select needs at least one column, after the name of the step")
         fields: list[pa.Field] = []
         for item in self.columns:
             if isinstance(item, pl.Expr):

@@ -311,6 +311,21 @@ def test_mistakes_of_the_author_are_told():
     with pytest.raises(GraphError, match="source source: split 1 is listed twice"):
         Run(spec(Twice))
 
+    for wrong in ("a.db", {"a": 1}, None, 3):
+
+        class NoList(Numbers):
+            def splits(self, wrong=wrong):
+                return wrong
+
+        with pytest.raises(GraphError, match=rf"source source: splits returned {wrong!r}; return a list"):
+            Run(spec(NoList))
+
+    async def waits(position):
+        yield [{"id": 1}], 1
+
+    with pytest.raises(GraphError, match=r"its function is async; read\(position\) is a plain generator"):
+        create_reader(spec(waits))
+
     def bare(position):
         yield [{"id": 1}]
 

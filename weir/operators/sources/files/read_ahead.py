@@ -188,6 +188,8 @@ def create_user_reader(spec: UserSourceSpec) -> SourceReader:
     """
     if inspect.isgeneratorfunction(spec.factory):
         return ReadAheadReader(spec, _FunctionSource(spec.factory))
+    if inspect.isasyncgenfunction(spec.factory) or inspect.iscoroutinefunction(spec.factory):
+        raise GraphError("its function is async; read(position) is a plain generator, which may wait")
     made = spec.factory()
     if isinstance(made, Source):
         return ReadAheadReader(spec, made)

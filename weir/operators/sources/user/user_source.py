@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -113,7 +113,13 @@ class UserSourceReader(BatchSource):
         return dict(enumerate(splits))
 
     def _splits_now(self) -> list[Json]:
-        return [own_copy(split) for split in self._source.splits()]
+        splits = self._source.splits()
+        if isinstance(splits, str | bytes | Mapping) or not isinstance(splits, Iterable):
+            raise GraphError(
+                f"source {self._context.operator_name}: splits returned {splits!r:.100}; return a list of the splits, "
+                "also of a single one"
+            )
+        return [own_copy(split) for split in splits]
 
     def _discover(self) -> None:
         """Take in new splits of this subtask."""
