@@ -5,6 +5,8 @@ import time
 
 import pytest
 
+from experiments.cluster import FINAL_STATES
+
 pytestmark = pytest.mark.scenario
 
 EVENTS = 50_000
@@ -89,4 +91,30 @@ def test_checkpoints_go_on_when_the_source_has_ended(make_cluster, write_events,
     slow.unlink()
     cluster.start_task_manager("second")
     cluster.wait_ended()
+    assert sorted(delivered(tmp_path / "out")) == list(range(events))
+
+
+def test_rows_that_waited_for_rules_go_on_in_parts(make_cluster, write_events, tmp_path):
+    """They are no batch of a channel: checkpoints have what is left of them, also after a kill."""
+    events, go, slow = 3_000, tmp_path / "go", tmp_path / "slow"
+    path = write_events(tmp_path / "events.jsonl", events)
+    settings = {"controlPlane.restart_attempts": 3, "controlPlane.lease_timeout_ms": 5000}
+    cluster = make_cluster(settings, task_managers=1)
+    slow.touch()
+    parameters = {"input": path, "output": tmp_path / "out", "s_per_row": 0.05, "go": go, "slow": slow}
+    cluster.start_control_plane("flow_backlog", parameters, exit_when_finished=False)
+    cluster.start_task_manager("first")
+    cluster.wait_for(lambda status: status["totals"]["events_in"] >= events, "all rows, which wait", 60)
+    go.touch()
+    cluster.wait_for(lambda status: status["totals"]["events_out"] >= 20, "some rows", 40)
+    before = len(complete(cluster))
+    cluster.wait_for(lambda _: len(complete(cluster)) >= before + 3, "checkpoints meanwhile", timeout_s=40)
+    cluster.processes["first"].popen.kill()
+    first = len(complete(cluster))
+    cluster.start_task_manager("second")
+    cluster.wait_for(lambda _: len(complete(cluster)) >= first + 3, "checkpoints after it", timeout_s=60)
+    status = cluster.status()
+    assert 20 <= status["totals"]["events_out"] < events
+    slow.unlink()
+    cluster.wait_for(lambda status: status["state"] in FINAL_STATES, "the end of the job", 60)
     assert sorted(delivered(tmp_path / "out")) == list(range(events))

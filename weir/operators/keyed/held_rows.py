@@ -37,6 +37,8 @@ class HeldRows:
         self._next_number = 0
         #: Key groups that have a new owner.
         self._left: set[int] = set()
+        #: Whether they are in the order in which they leave.
+        self._is_ordered = True
         self.size_bytes = 0
         table.held_by(self)
 
@@ -56,17 +58,34 @@ class HeldRows:
         self._take_new()
         self._add(batch if as_of_ms is None else batch.append_column(_AS_OF_COLUMN, pa.array(as_of_ms)))
 
-    def take(self) -> list[pa.RecordBatch]:
-        """Return all rows, as they came; they are held no more."""
+    def take(self, rows_max: int | None = None) -> pa.RecordBatch | None:
+        """Return the first rows, as they came, which are held no more; None: there are none.
+
+        Args:
+            rows_max: at most so many; None: all that have one form.
+        """
         self._take_new()
         self._let_go()
-        taken = [self._in_order(batch) for batch in self._joined(self._batches)]
+        if not self._is_ordered:
+            self._batches = [self._in_order(batch) for batch in self._joined(self._batches)]
+            self._is_ordered = True
+        # What is left is written anew, where anybody looks.
         self._table.write_stored((), list(self._blocks))
-        self._batches, self._blocks, self._written, self.size_bytes = [], {}, 0, 0
-        return taken
+        self._blocks, self._written = {}, 0
+        if not self._batches:
+            self.size_bytes = 0
+            return None
+        first = self._batches.pop(0)
+        if rows_max is not None and first.num_rows > rows_max:
+            self._batches.insert(0, first.slice(rows_max))
+            first = first.slice(0, rows_max)
+        self.size_bytes = sum(map(batch_bytes, self._batches))
+        index = first.schema.get_field_index(_AS_OF_COLUMN)
+        return first if index < 0 else first.remove_column(index)
 
     def _add(self, batch: pa.RecordBatch) -> None:
         self._batches.append(batch)
+        self._is_ordered = False
         self.size_bytes += batch_bytes(batch)
 
     def _take_new(self) -> None:
@@ -105,7 +124,8 @@ class HeldRows:
         for group in np.unique(groups):
             own = groups == group
             as_of_ms[own] = np.maximum.accumulate(as_of_ms[own])
-        return batch.remove_column(index).take(pa.array(np.argsort(as_of_ms, kind="stable")))
+        ordered = batch.set_column(index, _AS_OF_COLUMN, pa.array(as_of_ms))
+        return ordered.take(pa.array(np.argsort(as_of_ms, kind="stable")))
 
     def _let_go(self) -> None:
         """Forget the key groups that have left, all in one go."""

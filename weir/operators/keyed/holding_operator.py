@@ -14,6 +14,7 @@ from weir.author.operator import HoldsRows, OperatorContext
 from weir.operators.keyed.held_rows import HeldRows
 from weir.operators.keyed.process_operator import KeyedProcessOperator
 from weir.operators.pauses import Pause
+from weir.operators.step_flow import PartRows
 from weir.rows import fired_rows, row_watermarks
 from weir.rows.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, watermarks_of
 from weir.rows.side_outputs import SideRows
@@ -38,6 +39,8 @@ class HoldingOperator(KeyedProcessOperator, HoldsRows):
         self._held_ms = WATERMARK_MIN_MS
         #: The watermark that it was told of while it had rows that wait.
         self._told_ms = WATERMARK_MIN_MS
+        #: How many rows go on before a barrier may pass, with what is left in the state; None: all.
+        self._parts: PartRows | None = None
 
     @property
     @abstractmethod
@@ -57,6 +60,9 @@ class HoldingOperator(KeyedProcessOperator, HoldsRows):
         self._name = context.operator_name
         table = declared_tables(context).held(HELD_STATE, HELD_BYTES_MAX)
         self._held = HeldRows(table, context.max_parallelism)
+        self._clock = context.clock
+        if context.fires_in_parts:
+            self._parts = PartRows(context.batch_size)
 
     def _hold(self, batch: pa.RecordBatch) -> None:
         """Rows have to wait."""
@@ -90,15 +96,36 @@ class HoldingOperator(KeyedProcessOperator, HoldsRows):
     def may_release(self) -> bool:
         return bool(self._held) and not self._is_holding
 
-    def release(self, watermark_ms: int) -> Iterator[pa.RecordBatch | SideRows]:
-        """What the user's operator makes of rows that need not wait any more, as if they came now."""
+    def release(self, watermark_ms: int) -> Iterator[pa.RecordBatch | SideRows | Pause]:
+        """What the user's operator makes of rows that need not wait any more, as if they came now.
+
+        They may be many, and the operator slow.
+        """
         assert self._held is not None
-        for batch in self._held.take():
-            yield from self._let_go(row_watermarks.standing_still(batch, watermark_ms))
+        parts = self._parts
+        while (batch := self._held.take(None if parts is None else parts.rows)) is not None:
+            began_s = self._clock.monotonic_s()
+            batch = row_watermarks.standing_still(batch, watermark_ms)
+            yield from self._fire_before(batch)
+            yield from self._let_go(batch)
+            if parts is not None and self._held:
+                parts.took(batch.num_rows, self._clock.monotonic_s() - began_s)
+                yield Pause()
         told_ms, self._told_ms = self._told_ms, WATERMARK_MIN_MS
         if told_ms != WATERMARK_MIN_MS:
             for made in _without_pauses(super().on_watermark(told_ms)):
                 yield fired_rows.fired_out(made, told_ms - 1) if self._minds_rows else made
+
+    def _fire_before(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | SideRows]:
+        """Yield what timers make that are due before the first row: between rows of one batch the process fires them."""
+        column = watermarks_of(batch) if self._minds_rows else None
+        if column is None:
+            return
+        first = batch.slice(0, 1)
+        _, as_of_ms = row_watermarks.as_of(first, column[:1], max(self._watermark_ms, self._reached_ms))
+        due_ms = int(as_of_ms[0])
+        if self.due_ms() <= due_ms:
+            yield from _without_pauses(fired_rows.fired_in_order(self._turn(due_ms), due_ms - 1))
 
     def _let_go(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | SideRows]:
         """Yield what comes of rows, as of their time; one by one where rows that make the author's code raise go."""
@@ -128,12 +155,12 @@ class HoldingOperator(KeyedProcessOperator, HoldsRows):
         """What is made of rows that wait, then as of the base class."""
         self._ends_hold()
         if self.may_release:
-            yield from self.release(WATERMARK_MAX_MS)
+            yield from _without_pauses(self.release(WATERMARK_MAX_MS))
         yield from super().finish()
 
 
 def _without_pauses(
     outputs: Iterable[pa.RecordBatch | SideRows | Pause],
 ) -> Iterator[pa.RecordBatch | SideRows]:
-    """Rows that waited are in no state any more until all of them have left: no barrier may pass meanwhile."""
+    """Rows that were taken are in no state any more until all of them have left: no barrier may pass meanwhile."""
     return (made for made in outputs if not isinstance(made, Pause))
