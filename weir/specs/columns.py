@@ -89,7 +89,9 @@ def remaining_columns(step: str | None, dropped: tuple[str, ...], schema: pa.Sch
             )
     left = tuple(name for name in schema.names if name not in dropped)
     if not dropped or not left:
-        what = "no column is left" if dropped else "drop needs at least one column, after the name of the step"
+        what = (
+            "no column is left" if dropped else "drop needs at least one column, after the name of the step"
+        )
         raise GraphError(f"step {step!r}: {what}")
     return left
 

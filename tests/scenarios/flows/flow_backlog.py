@@ -45,7 +45,7 @@ class Ruled(weir.BroadcastProcess):
 def build(
     input: str, output: str, s_per_row: float, chained: bool = False, slow: str = "", go: str = ""
 ) -> weir.Dataflow:
-    """With ``slow``, rows take long only as long as there is such a file; with ``go`` they wait for one that is there."""
+    """With ``slow``, rows take long only as long as there is such a file; with ``go`` they wait for one."""
     flow = weir.Dataflow("backlog")
     rows = flow.source("events", weir.JsonLines(input, schema={"id": int}))
     if go:

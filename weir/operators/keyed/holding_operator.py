@@ -117,7 +117,7 @@ class HoldingOperator(KeyedProcessOperator, HoldsRows):
                 yield fired_rows.fired_out(made, told_ms - 1) if self._minds_rows else made
 
     def _fire_before(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | SideRows]:
-        """Yield what timers make that are due before the first row: between rows of one batch the process fires them."""
+        """Yield what timers make that are due before the first row; those between rows of a batch fire in it."""
         column = watermarks_of(batch) if self._minds_rows else None
         if column is None:
             return
