@@ -115,7 +115,7 @@ class RunningJob:
             self.routing_tables[stage_index] = table
 
     def begin(self, now_us: int) -> None:
-        """It runs, for the first time or again; before that is on record, or a successor would let it begin anew."""
+        """Note when it began, if it had not; before that it runs is on record, or a successor would begin anew."""
         self.started_us = self.started_us or now_us + _START_DELAY_US
 
     def begin_generation(self, generation: int, manifest: Manifest | None) -> None:
