@@ -18,6 +18,8 @@ from weir.sql.lookups import looked_up
 from weir.sql.numbers import in_whole_ms
 from weir.sql.relations import Column, Relation, Scope
 from weir.sql.scalars import comparable, condition, scalar
+from weir.sql.syntax import quotes_missing
+from weir.sql.tables import is_table
 from weir.sql.text import WINDOW_FUNCTIONS
 from weir.sql.types import computed, has_whole_ms
 from weir.sql.windows import windowed_relation
@@ -75,6 +77,8 @@ def _item(node: exp.Expr, context: Context) -> Relation:
     call = node.this
     if isinstance(call, (exp.Anonymous, exp.Func)):
         return _window_function(node, call, context)
+    if node.db and is_table(f"{node.db}.{node.name}"):
+        raise Unplaced(quotes_missing(f"{node.db}.{node.name}"), node)
     if node.db:
         raise Unplaced(f"tables have one name here, without {node.db!r} before it", node)
     name = node.name.lower()

@@ -116,7 +116,8 @@ def refusal(error: SqlglotError, tokens: Sequence[Token], text: str) -> tuple[st
         number = len(tokens) - 1 if place is None else place
         what = _words(str(each.get("description") or ""), near or tokens[number].text)
         start = tokens[number].end if place is None else tokens[number].start
-        hint = _no_semicolon(tokens, number) or _wrong_word(tokens, number, text) or _no_by(tokens, number)
+        hint = _no_semicolon(tokens, number) or _no_quotes(tokens, number, text)
+        hint = hint or _wrong_word(tokens, number, text) or _no_by(tokens, number)
         return f"syntax: {what}{hint}", int(start)
     return "syntax: this is no SQL", int(tokens[0].start)
 
@@ -136,6 +137,24 @@ def _no_semicolon(tokens: Sequence[Token], number: int) -> str:
     """What is told of a statement that begins within another one."""
     begins = tokens[number].text.upper() in ("CREATE", "INSERT") and number > 0
     return "; a semicolon is missing before it" if begins else ""
+
+
+def _no_quotes(tokens: Sequence[Token], number: int, text: str) -> str:
+    """What is told of ``FROM in/orders.jsonl``."""
+    first = last = number
+    while first > 0 and tokens[first - 1].end + 1 == tokens[first].start:
+        first -= 1
+    while last + 1 < len(tokens) and tokens[last].end + 1 == tokens[last + 1].start:
+        last += 1
+    name = text[tokens[first].start : tokens[last].end + 1]
+    is_path = re.fullmatch(r"[\w./*?-]*[/.][\w./*?-]*", name) is not None
+    follows = first > 0 and tokens[first - 1].text.upper() in ("FROM", "JOIN")
+    return f"; {quotes_missing(name)}" if is_path and follows else ""
+
+
+def quotes_missing(name: str) -> str:
+    """What is told of a file, or a state, that is called as if it were a source."""
+    return f"names of files and states are in quotes: '{name}'"
 
 
 def _no_by(tokens: Sequence[Token], number: int) -> str:
