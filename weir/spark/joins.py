@@ -64,9 +64,7 @@ def pair_join(spec: JoinSpec, given: Sequence[pa.Schema], mode: Mode) -> PairJoi
         # There Spark takes two nulls for the same key.
         condition += [f"l.{quoted(left)} IS NOT NULL" for left, _ in keys]
     condition += [] if bounds is None else _within(bounds)
-    columns = [(left, f"coalesce(l.{quoted(left)}, r.{quoted(right)})") for left, right in keys]
-    if spec.how == "anti":
-        columns = [(left, f"l.{quoted(left)}") for left, _ in keys]
+    columns = [(left, _key(spec.how, f"l.{quoted(left)}", f"r.{quoted(right)}")) for left, right in keys]
     columns += [(output, f"l.{quoted(name)}") for name, output in spec.left_columns if name in given[0].names]
     columns += [
         (output, f"r.{quoted(name)}") for name, output in spec.right_columns if name in given[1].names
@@ -75,6 +73,13 @@ def pair_join(spec: JoinSpec, given: Sequence[pa.Schema], mode: Mode) -> PairJoi
     return PairJoin(
         _SPARK_HOWS[spec.how], " AND ".join(condition), tuple(columns), *_places(spec, bounds), times
     )
+
+
+def _key(how: str, left: str, right: str) -> str:
+    """The key of a row of the result: of the side that every row has, so that only that one is carried on."""
+    if how == "full":
+        return f"coalesce({left}, {right})"
+    return right if how == "right" else left
 
 
 def _stream_times(bounds: JoinBounds) -> str:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _TIME, _ORDER = quoted(EVENT_TIME_COLUMN), quoted(ORDER_COLUMN)
 #: The text of a record that is not of the schema, and what is wrong with a row; null: nothing is.
 _TEXT, _WRONG = "_weir_text", "_weir_wrong"
+_NO_FIT = "a record does not fit the schema"
 
 
 class SourceFrames:
@@ -33,6 +34,8 @@ class SourceFrames:
     def __init__(self, spark: SparkSession, now_ms: int, *, in_stream: bool) -> None:
         self._spark, self._now_ms, self._in_stream = spark, now_ms, in_stream
         self._observed: dict[str, Observation] = {}
+        #: By source what is wrong with its bad records, where the frame that counts them does not say which ones.
+        self._reasons: dict[str, DataFrame] = {}
 
     @property
     def seen(self) -> dict[str, Mapping[str, Any]]:
@@ -42,8 +45,21 @@ class SourceFrames:
             inner: Any = observation._jo  # noqa: SLF001
             # Where Spark knows that no row is left it reads none, which pyspark cannot tell of.
             if inner.getRow().size():
-                found[name] = observation.get
+                found[name] = self._told(name, observation.get)
         return found
+
+    def _told(self, name: str, seen: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What was seen, with the text of a bad record, for which the source is read once more."""
+        from pyspark.errors import PySparkException
+
+        if not seen["rows"] or name not in self._reasons:
+            return seen
+        try:
+            first = self._reasons[name].first()
+        except PySparkException:
+            # The job has run; its files may be gone since.
+            first = None
+        return seen if first is None else {**seen, "reason": first[0]}
 
     def read(self, node: Node, made: Reading, *, numbered: bool) -> DataFrame:
         """Return the good records: user columns, the event time, and the place; ``numbered``: that is of interest."""
@@ -65,7 +81,7 @@ class SourceFrames:
         names = [quoted(name) for name in node.schema.names]
         time = self._reading_time if made.time is None else f"CAST({made.time} AS BIGINT)"
         frame = frame.selectExpr(*names, f"{time} AS {_TIME}", _ORDER, _TEXT)
-        good = [f"{_TEXT} IS NULL", self._is_time(made.future_ms_max)]
+        good = [self._is_time(made.future_ms_max)]
         good += [f"{quoted(name)} IS NOT NULL" for name in made.required]
         good += [f"coalesce(abs({quoted(name)}) < DOUBLE('Infinity'), TRUE)" for name in made.finite]
         return self._without_bad(node, made, frame, " AND ".join(good)).drop(_TEXT)
@@ -93,13 +109,19 @@ class SourceFrames:
         return "unix_millis(current_timestamp())" if self._in_stream else f"{self._now_ms}L"
 
     def _without_bad(self, node: Node, made: Reading, frame: DataFrame, good: str) -> DataFrame:
-        """The good records of a source; the others are counted, or fail the job."""
+        """The records of a source that Spark could read, with good values; the others are counted, or fail the job."""
+        whole = f"{_TEXT} IS NULL AND {good}"
         if made.fails:
             source = literal(f"source {node.name!r}: a record does not fit its schema: ")
             error = f"raise_error(concat({source}, coalesce({_TEXT}, 'a value is missing, or its event time is bad')))"
-            return frame.where(f"CASE WHEN {good} THEN TRUE ELSE {error} END")
-        told = f"coalesce(concat(': ', left({_TEXT}, 200)), '')"
-        return self._counted(node.name, frame, good, f"concat('a record does not fit the schema', {told})")
+            return frame.where(f"CASE WHEN {whole} THEN TRUE ELSE {error} END")
+        reason = f"concat({literal(_NO_FIT)}, coalesce(concat(': ', left({_TEXT}, 200)), ''))"
+        if self._in_stream or made.format != "json" or len(made.required) < len(made.columns):
+            return self._counted(node.name, frame, whole, reason)
+        # A record that Spark could not read lacks a value that it must have. Its text is not asked for while the job
+        # runs: it would cost each record, good or bad.
+        self._reasons[node.name] = frame.where(f"NOT ({whole})").selectExpr(reason).limit(1)
+        return self._counted(node.name, frame, good, literal(_NO_FIT))
 
     def _counted(self, name: str, frame: DataFrame, good: str, wrong: str) -> DataFrame:
         """The good rows of a source, or step; the others are counted, and what is wrong with one of them is kept."""

@@ -247,6 +247,19 @@ def test_records_that_are_bad_elsewhere_and_taken_by_spark_are_those_of_the_page
     assert sum(result.put_aside["rows"].values()) == len(names) - len(taken)
 
 
+@pytest.mark.parametrize("kind", [int, weir.Nullable(int)])
+def test_a_bad_value_is_put_aside_with_its_record_whether_or_not_null_is_good(spark, tmp_path, kind):
+    lines = [*(f'{{"at": {at}, "x": 1, "s": "a"}}' for at in range(5)), '{"at": 5, "x": "b", "s": "a"}']
+    (tmp_path / "rows.jsonl").write_text("\n".join(lines) + "\n")
+    flow = weir.Dataflow("job")
+    schema = {"at": int, "x": kind, "s": str}
+    rows = flow.source("rows", weir.JsonLines(str(tmp_path / "rows.jsonl"), schema=schema), event_time="at")
+    rows.select("some", "x").sink("out", weir.Collect())
+    result = run_batch(spark, flow.build_local())
+    assert result.collected["out"].column("x").to_pylist() == [1] * 5
+    assert result.put_aside == {"rows": {f"a record does not fit the schema: {lines[5]}": 1}}
+
+
 def test_times_with_a_zone_keep_it_in_files(spark, tmp_path):
     (tmp_path / "rows.jsonl").write_text('{"at": 1500}\n')
     flow = weir.Dataflow("job")
