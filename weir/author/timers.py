@@ -43,6 +43,8 @@ class Timers:
         self.at_end = False
         #: Whether the timer that fires was registered by the clock.
         self.is_processing = False
+        #: How long the timers that fired last took by the clock, with what they wrote: rows waited. 0: none has.
+        self.took_s = 0.0
 
     @property
     def now_ms(self) -> int:

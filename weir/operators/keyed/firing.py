@@ -170,7 +170,8 @@ class TimerFirer:
                 if set_aside is None or not set_aside(self._calls.shown(firing), error):
                     raise
                 side.table.change(dict.fromkeys(due.keys, False))
-            self._parts.took(len(due.keys) - len(firing.left), self._clock.monotonic_s() - began_s)
+            took_s = self._timers.took_s = self._clock.monotonic_s() - began_s
+            self._parts.took(len(due.keys) - len(firing.left), took_s)
             before, fired = fired, fired + firing.fired
             if before < _MANY_TIMERS <= fired:
                 self._tell_many(fired, firing.reached_ms)
