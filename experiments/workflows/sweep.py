@@ -11,11 +11,12 @@ import math
 import os
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import pyarrow as pa
 from typing_extensions import override
@@ -228,18 +229,22 @@ class _ThreadTimes:
 
     def __init__(self) -> None:
         self._thread = 0
-        self._scheduled: BinaryIO | None = None
+        self._scheduled: int | None = None
 
     def now(self) -> _Times:
         """Return the times so far; where the kernel does not say, the thread has never waited."""
         if self._thread != threading.get_ident():
-            self._thread = threading.get_ident()
-            # It stays open: with each call of the system other threads take the GIL, and a slice waits for it again.
-            try:
-                self._scheduled = _SCHEDULED.open("rb", buffering=0)
-            except OSError:
-                self._scheduled = None
+            self._thread, self._scheduled = threading.get_ident(), self._opened()
         queued_ns = 0
         if self._scheduled is not None:
-            queued_ns = int(os.pread(self._scheduled.fileno(), _SCHEDULED_BYTES, 0).split()[1])
+            queued_ns = int(os.pread(self._scheduled, _SCHEDULED_BYTES, 0).split()[1])
         return _Times(time.monotonic() * 1000, time.thread_time() * 1000, queued_ns / 1e6)
+
+    def _opened(self) -> int | None:
+        # It stays open: with each call of the system other threads take the GIL, and a slice waits for it again.
+        try:
+            opened = os.open(_SCHEDULED, os.O_RDONLY)
+        except OSError:
+            return None
+        weakref.finalize(self, os.close, opened)
+        return opened
