@@ -218,8 +218,10 @@ class TimerTable(StateTable):
         for part in due.parts:
             part.group.fired(part)
         for key in left:
-            # The heap has it no more.
-            self._groups[key[:2]].unwritten.pop(key, None)
+            # Neither the heap nor the list has it any more.
+            group = self._groups[key[:2]]
+            group.unwritten.pop(key, None)
+            group.told.discard(key)
         self.change(changes)
         # Earlier groups than those that were taken may be left.
         self._next_ms = None
