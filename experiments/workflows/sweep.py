@@ -190,7 +190,7 @@ class Sweep(weir.KeyedProcess):
         self.fired.value = 0
 
     def _end_slice(self, context: weir.KeyContext) -> None:
-        """Note how long the last slice had the step, which it did not know itself: what it deletes is written after it."""
+        """Note how long the last slice had the step, which it did not know: what it deletes is written after it."""
         if self._began_ms is not None:
             took_ms = context.timers.took_s * 1000
             self._slices.append((self._began_ms, self._began_ms + took_ms))
