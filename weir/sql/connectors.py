@@ -23,13 +23,15 @@ from weir.dataflow.connectors import (
 )
 from weir.dataflow.lookup_tables import CassandraTable, FileTable
 from weir.dataflow.streams import Stream
+from weir.errors import GraphError
 from weir.rows.schemas import Nullable
-from weir.specs.lookup_joins import TableFormat
+from weir.specs.lookup_joins import CACHE_ROWS_MAX, TableFormat
 from weir.spelling import did_you_mean
 from weir.sql.errors import Unplaced, at
 from weir.sql.statements import Option, Statement
 from weir.sql.syntax import meant
 from weir.sql.types import polars_type
+from weir.state.ttl import duration_ms
 
 #: What takes long to import is named only.
 _Connectors = Mapping[str, Callable[..., Any] | str]
@@ -132,7 +134,7 @@ def table_of(statement: Statement) -> tuple[FileTable | CassandraTable, dict[str
                 "a table has no parallelism; the step that looks up has that of its rows", option.start
             )
         if option.name in _OF_LOOKUP:
-            beside[option.name] = _value(option.name, option, parameters[option.name])
+            beside[option.name] = _of_cache(option, _value(option.name, option, parameters[option.name]))
     with at(statement.start):
         schema = _schema(statement)
         if not schema:
@@ -143,6 +145,24 @@ def table_of(statement: Statement) -> tuple[FileTable | CassandraTable, dict[str
         made = _made(_maker(_TABLES, name), rest, {"schema": schema}, statement, _OF_LOOKUP)
         made.to_spec()
     return made, beside
+
+
+def _of_cache(option: Option, value: Any) -> Any:
+    """A setting of the cache, which no step looks at before a query looks up the table."""
+    if option.name == "cache_ttl":
+        try:
+            duration_ms(value)
+        except GraphError:
+            raise Unplaced(
+                f"cache_ttl is {option.value!r}; write a duration such as '250ms', '90s', '1h30m' or '7d'",
+                option.start,
+            ) from None
+    elif not isinstance(value, int) or not 0 <= value <= CACHE_ROWS_MAX:
+        raise Unplaced(
+            f"cache_rows is {option.value!r}; it must be a whole number from 0 to {CACHE_ROWS_MAX:,}",
+            option.start,
+        )
+    return value
 
 
 def sink_of(statement: Statement) -> tuple[Any, int | None]:

@@ -29,7 +29,7 @@ from weir.sql.relations import (
     values_of,
 )
 from weir.sql.scalars import condition, scalar
-from weir.sql.types import Typed, as_type, column, computed
+from weir.sql.types import Typed, as_type, check_key, column, computed
 
 _ALL = "_all"
 #: Bounds of windows where they are keys of a further window.
@@ -85,6 +85,7 @@ def grouped(
                     bounds.add(role)
                     continue
         value = scalar(each, scope)
+        check_key(value, "GROUP BY", each)
         label = value.name or aliases.get(each.sql()) or _name_of(each, len(plain))
         # A column of this name may be that of an aggregate, or of another group.
         taken = {*relation.stream.schema.names, *(group.name for group in plain)}
@@ -304,6 +305,8 @@ def distinct(relation: Relation, context: Context, node: exp.Expr) -> Relation:
     values = values_of(relation, node)
     stream = selected(relation, context.steps.step("input"), values)
     names = [name for name, _ in values]
+    for _, value in values:
+        check_key(value, "DISTINCT", node)
     step = context.steps.step("distinct")
     with at(node):
         if not relation.is_changelog:

@@ -17,7 +17,7 @@ from weir.sql.errors import Unplaced, at, name_of
 from weir.sql.intervals import interval_ms
 from weir.sql.relations import Relation, Scope, polars_types, solid
 from weir.sql.scalars import condition, scalar
-from weir.sql.types import Typed, as_type, column, common_type, computed, constant, has_whole_ms
+from weir.sql.types import Typed, as_type, check_key, column, common_type, computed, constant, has_whole_ms
 
 _FUNCTIONS: dict[type[exp.Expr], OverFunction] = {
     exp.Lag: "lag",
@@ -121,7 +121,10 @@ def _over(
             first,
         )
     time, order, nodes = _order_of(first, scope)
-    parts = [scalar(each, scope) for each in first.args.get("partition_by") or ()]
+    by = first.args.get("partition_by") or ()
+    parts = [scalar(each, scope) for each in by]
+    for part, place in zip(parts, by, strict=True):
+        check_key(part, "PARTITION BY", place)
     keys = [(each.name or f"_part_{number}", each) for number, each in enumerate(parts)]
     keys = keys or [(_ALL, constant(0, pl.Int64()))]
     extra = [*before, *keys, *((name.name, value) for name, value in zip(order, nodes, strict=True))]

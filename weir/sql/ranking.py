@@ -20,7 +20,7 @@ from weir.sql.errors import Unplaced, at, name_of
 from weir.sql.relations import Column, Rank, Relation, Scope, solid, without_places
 from weir.sql.scalars import scalar
 from weir.sql.syntax import meant
-from weir.sql.types import Typed, column, constant, has_whole_ms
+from weir.sql.types import Typed, check_key, column, constant, has_whole_ms
 
 _ALL = "_all"
 #: Of ordered rows: the place, from 0 on.
@@ -45,9 +45,13 @@ def rank_of(node: exp.Window, scope: Scope) -> Rank:
     order = node.args.get("order")
     if order is None:
         raise Unplaced(f"{name}() OVER needs ORDER BY: which row is the first?", node)
+    by = node.args.get("partition_by") or ()
+    partition = tuple(scalar(each, scope) for each in by)
+    for value, each in zip(partition, by, strict=True):
+        check_key(value, "PARTITION BY", each)
     return Rank(
         "ROW_NUMBER" if isinstance(function, exp.RowNumber) else "RANK",
-        tuple(scalar(each, scope) for each in node.args.get("partition_by") or ()),
+        partition,
         tuple(
             (scalar(each.this, scope), bool(each.args.get("desc")), bool(each.args.get("nulls_first")))
             for each in order.expressions

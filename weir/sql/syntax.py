@@ -76,6 +76,8 @@ KEYWORDS = (
 )
 #: Words that sqlglot reads with their BY, and alone where it is not there.
 _BEFORE_BY = ("GROUP", "ORDER", "PARTITION")
+#: Words of a table with its alias, and of a column behind it, from JOIN on.
+_JOIN_WORDS_MAX = 6
 #: Where the wrong word is, from where sqlglot noticed.
 _NEAR = (0, -1, 1, -2)
 
@@ -114,10 +116,13 @@ def refusal(error: SqlglotError, tokens: Sequence[Token], text: str) -> tuple[st
             (n for n, token in enumerate(tokens) if token.line == line and token.col == column), None
         )
         number = len(tokens) - 1 if place is None else place
+        wrong = _no_semicolon(tokens, number) or _no_quotes(tokens, number, text)
+        wrong = wrong or _wrong_word(tokens, number, text)
+        if not wrong and (told := _case_without_when(tokens, number)):
+            return told
         what = _words(str(each.get("description") or ""), near or tokens[number].text)
         start = tokens[number].end if place is None else tokens[number].start
-        hint = _no_semicolon(tokens, number) or _no_quotes(tokens, number, text)
-        hint = hint or _wrong_word(tokens, number, text) or _no_by(tokens, number)
+        hint = wrong or _no_by(tokens, number) or _no_on(tokens, number)
         return f"syntax: {what}{hint}", int(start)
     return "syntax: this is no SQL", int(tokens[0].start)
 
@@ -163,6 +168,35 @@ def _no_by(tokens: Sequence[Token], number: int) -> str:
         (each for each in tokens[max(number - 1, 0) : number + 1] if each.text.upper() in _BEFORE_BY), None
     )
     return "" if found is None else f"; BY is missing after {found.text!r}"
+
+
+def _case_without_when(tokens: Sequence[Token], number: int) -> tuple[str, int] | None:
+    """What is told of ``CASE price ELSE 1 END``, and where it begins."""
+    message = "syntax: WHEN is missing after CASE: CASE WHEN a > 1 THEN b ELSE c END"
+    begun: list[tuple[int, bool]] = []
+    for token in tokens[: number + 1]:
+        kind = token.token_type
+        if kind is TokenType.CASE:
+            begun.append((int(token.start), False))
+        elif begun and kind is TokenType.WHEN:
+            begun[-1] = (begun[-1][0], True)
+        elif begun and kind is TokenType.END:
+            start, has_when = begun.pop()
+            if not has_when:
+                return message, start
+    return (message, begun[-1][0]) if begun and not begun[-1][1] else None
+
+
+def _no_on(tokens: Sequence[Token], number: int) -> str:
+    """What is told of ``JOIN b a.k = b.k``."""
+    begin = max(0, number - _JOIN_WORDS_MAX)
+    words = [each.token_type for each in tokens[begin:number]]
+    if TokenType.JOIN not in words:
+        return ""
+    start = len(words) - words[::-1].index(TokenType.JOIN)
+    if not words[start:] or {TokenType.ON, TokenType.USING} & {*words[start:]}:
+        return ""
+    return f"; ON is missing after JOIN {tokens[begin + start].text}"
 
 
 def _wrong_word(tokens: Sequence[Token], number: int, text: str) -> str:

@@ -111,6 +111,7 @@ def polars_type(declared: exp.DataType) -> pl.DataType:
         Unplaced: there is none of this name.
     """
     kind = declared.this
+    _check_sizes(declared)
     given = [int(each.name) for each in declared.expressions if each.name.isdigit()]
     if kind in _PLAIN:
         return _PLAIN[kind]
@@ -129,6 +130,39 @@ def polars_type(declared: exp.DataType) -> pl.DataType:
         fields = [_field(each, declared) for each in declared.expressions]
         return pl.Struct(fields)
     raise Unplaced(no_type(declared.sql()), declared)
+
+
+def _check_sizes(declared: exp.DataType) -> None:
+    """Check the numbers in brackets behind a type: sqlglot takes words, too, and two numbers without a comma."""
+    for each in declared.expressions:
+        if not isinstance(each, exp.DataTypeParam):
+            continue
+        second, kind = each.args.get("expression"), str(declared.this.value)
+        if second is not None and second.name.isdigit():
+            raise Unplaced(
+                f"a comma is missing in {kind}({each.name} {second.name}); did you mean "
+                f"{kind}({each.name}, {second.name})?",
+                declared,
+            )
+        if declared.this in (*_TIMES, _T.DECIMAL, _T.BIGDECIMAL) and not each.name.isdigit():
+            raise Unplaced(
+                f"{declared.sql()}: in brackets are whole numbers, as in DECIMAL(9, 2) or TIMESTAMP(3)",
+                declared,
+            )
+
+
+def check_key(value: Typed, clause: str, node: exp.Expr) -> None:
+    """Check that rows can be divided by a value.
+
+    Raises:
+        Unplaced: they cannot.
+    """
+    if value.dtype.is_float():
+        raise Unplaced(
+            f"{clause} of {type_words(value.dtype)} is not there: equal numbers may differ in their bytes (0.0 and "
+            "-0.0, NaN); CAST it to BIGINT or VARCHAR",
+            node,
+        )
 
 
 def no_type(text: str) -> str:

@@ -77,6 +77,28 @@ WRONG = [
         "AVG is of numbers, and this is TIMESTAMP; CAST it",
     ),
     ("SELECT LAG(a) AS l FROM t", 8, "LAG needs OVER (PARTITION BY ... ORDER BY ...)"),
+    (
+        "SELECT CASE id THEN 1 END AS x FROM t",
+        8,
+        "WHEN is missing after CASE: CASE WHEN a > 1 THEN b ELSE c END",
+    ),
+    ("SELECT CASE ELSE 1 END AS x FROM t", 8, "WHEN is missing after CASE"),
+    ("SELECT CASE id WEN 1 THEN 2 END AS x FROM t", 13, "did you mean 'WHEN'"),
+    ("SELECT t.id FROM t LEFT JOIN t AS s t.id = s.id", 37, "ON is missing after JOIN t"),
+    ("SELECT CAST(id AS DECIMAL(9 2)) AS x FROM t", 27, "did you mean DECIMAL(9, 2)?"),
+    ("SELECT CAST(id AS DECIMAL(p)) AS x FROM t", 13, "in brackets are whole numbers"),
+    ("SELECT COUNT(*) AS n FROM t GROUP BY a / 2.5", 38, "GROUP BY of DOUBLE is not there"),
+    ("SELECT DISTINCT a / 2.5 AS h FROM t", 1, "DISTINCT of DOUBLE is not there"),
+    (
+        "SELECT id FROM t QUALIFY ROW_NUMBER() OVER (PARTITION BY a / 2.5 ORDER BY at) = 1",
+        58,
+        "PARTITION BY of DOUBLE is not there",
+    ),
+    (
+        "SELECT SUM(a) OVER (PARTITION BY a / 2.5 ORDER BY at) AS s FROM t",
+        34,
+        "PARTITION BY of DOUBLE is not there",
+    ),
     # sqlglot passes these over.
     ("SELECT , id FROM t", 8, "syntax: something is missing between 'SELECT' and ','"),
     ("SELECT id,, a FROM t", 11, "syntax: something is missing between ',' and ','"),
@@ -399,6 +421,15 @@ WRONG_STATEMENTS = [
     (
         "CREATE SOURCE t (id BIGINT) WITH (connector = 'jsn')",
         "1:35: there is no connector 'jsn' of a source; did you",
+    ),
+    # No query looks these tables up.
+    (
+        "CREATE TABLE t (id BIGINT) WITH (connector = 'csv', path = 'x', cache_ttl = '10 potatoes')",
+        "1:65: cache_ttl is '10 potatoes'; write a duration such as '250ms', '90s', '1h30m' or '7d'",
+    ),
+    (
+        "CREATE TABLE t (id BIGINT) WITH (connector = 'csv', path = 'x', cache_rows = '-5')",
+        "1:65: cache_rows is '-5'; it must be a whole number from 0 to 100,000,000",
     ),
     ("SELEC id FROM t", "1:1: there is no statement SELEC id; did you mean 'SELECT'?"),
     (
