@@ -32,6 +32,7 @@ _TOGETHER = {
     "Spark": (
         "tests/benchmarks/test_peers.py",
         "tests/runners/test_command.py",
+        "tests/runners/test_kafka.py",
         "tests/runners/test_runners.py",
         "tests/weir/spark/test_expressions.py",
         "tests/weir/spark/test_session.py",

@@ -119,7 +119,7 @@ def plan_command(
     ] = None,
     allow_dropped_state: DroppedStateOption = False,
     runner: RunnerOption = Runner.WEIR,
-    streaming: StreamingOption = False,
+    streaming: StreamingOption = None,
 ) -> None:
     """Check a job and draw its stages, without running it; or tell what it makes of the state of a checkpoint."""
 

@@ -104,10 +104,10 @@ RunnerOption = Annotated[
     ),
 ]
 StreamingOption = Annotated[
-    bool,
+    bool | None,
     typer.Option(
-        "--streaming",
-        help="With --runner spark: follow the sources, as a stream, instead of reading them once.",
+        "--streaming/--no-streaming",
+        help="With --runner spark: follow the sources, as a stream, or read them once (default: once, if all end).",
     ),
 ]
 MasterOption = Annotated[
@@ -120,6 +120,6 @@ SparkConfOption = Annotated[
 SparkCheckpointsOption = Annotated[
     str | None,
     typer.Option(
-        metavar="PATH", help="With --streaming: where Spark keeps its checkpoints (default: .weir/JOB/spark)."
+        metavar="PATH", help="Of a stream: where Spark keeps its checkpoints (default: .weir/JOB/spark)."
     ),
 ]

@@ -69,7 +69,7 @@ def run_command(
     verbose: VerboseOption = False,
     runner: RunnerOption = Runner.WEIR,
     master: MasterOption = "local[*]",
-    streaming: StreamingOption = False,
+    streaming: StreamingOption = None,
     spark_conf: SparkConfOption = None,
     checkpoints: SparkCheckpointsOption = None,
 ) -> None:

@@ -5,22 +5,24 @@ from __future__ import annotations
 import json
 
 from weir.console.given_job import GivenJob
+from weir.spark.modes import mode_of
 from weir.spark.translation import job_on_spark
 
 
-def print_spark_plan(given: GivenJob, *, streaming: bool, as_json: bool) -> int:
+def print_spark_plan(given: GivenJob, *, streaming: bool | None, as_json: bool) -> int:
     """Print it; returns the exit code: 1 if a step does not run on Spark.
 
     Args:
         given: the job.
-        streaming: its sources are followed.
+        streaming: its sources are followed; None: if one of them never ends.
         as_json: for programs.
 
     Raises:
         GraphError: the job cannot be found or loaded, or its graph is not valid.
         ConfigError: a setting or a flag is wrong.
     """
-    job = job_on_spark(given.graph(), "streaming" if streaming else "batch")
+    graph = given.graph()
+    job = job_on_spark(graph, mode_of(graph, streaming))
     if as_json:
         steps = [
             {

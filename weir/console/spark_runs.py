@@ -14,7 +14,7 @@ from weir.console.given_job import GivenJob
 from weir.console.job_files import find_job
 from weir.errors import ConfigError, InputError
 from weir.process.printable import one_entry
-from weir.spark.modes import Mode
+from weir.spark.modes import mode_of
 from weir.spark.running import run_batch, run_stream
 from weir.spark.session import check_master, open_session
 from weir.spark.translation import job_on_spark
@@ -30,7 +30,7 @@ class SparkOptions:
     Attributes:
         given: the job.
         master: of Spark.
-        streaming: sources are followed.
+        streaming: sources are followed; None: if one of them never ends.
         conf: KEY=VALUE, settings of Spark.
         checkpoints: of streams; None: below the directory of the run.
         keep_dir: directory of the run; None: ``.weir/JOB``.
@@ -39,7 +39,7 @@ class SparkOptions:
 
     given: GivenJob
     master: str
-    streaming: bool
+    streaming: bool | None
     conf: Sequence[str]
     checkpoints: str | None
     keep_dir: Path | None
@@ -55,7 +55,7 @@ def run_on_spark(options: SparkOptions) -> int:
         SparkFailedError: Spark gave up.
     """
     graph = options.given.graph()
-    mode: Mode = "streaming" if options.streaming else "batch"
+    mode = mode_of(graph, options.streaming)
     # What cannot run is told before Spark is started.
     job_on_spark(graph, mode).check()
     check_master(options.master)
@@ -69,8 +69,8 @@ def run_on_spark(options: SparkOptions) -> int:
         _stoppable(),
     ):
         try:
-            if options.streaming:
-                folder = options.keep_dir or Path(".weir", found.module)
+            if mode == "streaming":
+                folder = options.keep_dir or Path(".weir", found.name)
                 place = options.checkpoints or str(folder.absolute() / "spark")
                 run_stream(spark, graph, place, put_aside=put_aside.tell)
             else:

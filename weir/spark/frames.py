@@ -17,6 +17,8 @@ from weir.rows.side_outputs import output_id
 from weir.spark.arrow_maps import map_in_arrow
 from weir.spark.bounds import bound_ms
 from weir.spark.grouped import grouped, stream_grouped, watermarked
+from weir.spark.kafka_offsets import range_frames
+from weir.spark.kafka_ranges import RangesTask
 from weir.spark.lines import LinesTask
 from weir.spark.marks import MarkedTask, Marking, with_mark_columns
 from weir.spark.native import Group, PairJoin, Reading, Timed, native_step
@@ -29,8 +31,9 @@ from weir.spark.task_frames import Task, divided, gathered, highest_ms, on_wire,
 from weir.spark.task_steps import ORDER_COLUMN, TaskSteps, wire_of
 from weir.spark.translation import JobOnSpark, StepOnSpark, Way
 from weir.spark.types import ddl, quoted
-from weir.specs import AssignEventTimeSpec, JsonLinesSpec
+from weir.specs import AssignEventTimeSpec, JsonLinesSpec, OperatorSpec
 from weir.specs.broadcast import BroadcastProcessSpec
+from weir.specs.kafka import KafkaSpec
 from weir.specs.window_parts import WindowPartSpec
 
 if TYPE_CHECKING:
@@ -159,10 +162,8 @@ class Frames:
             # Results before the end count single rows, and which of them are late a later step says.
             node = replace(node, spec=replace(node.spec, rows_min=_ALL_ROWS))
         steps = self._task_steps(node, given)
-        if self._streams and isinstance(node.spec, JsonLinesSpec):
-            lines = self.sources.lines(node.spec.path)
-            made = map_in_arrow(lines, LinesTask(steps, self._put.tell), ddl(steps.wire))
-            self._made[node.name] = self._marked(node, made)
+        if (read := self._read(node.spec, steps)) is not None:
+            self._made[node.name] = self._marked(node, read)
             return
         if self._job.keeps_state and frames and not node.is_sink:
             self._among_marks(node, replace(steps, bounds_ms=tuple(_NEVER_LATE_MS for _ in given)), frames[0])
@@ -180,6 +181,18 @@ class Frames:
         if not self._streams and (len(steps.outputs) > 1 or len(self._readers.get(node.name, ())) > 1):
             made = self._kept(made)
         self._divided(node, steps, made)
+
+    def _read(self, spec: OperatorSpec, steps: TaskSteps) -> DataFrame | None:
+        """The rows of a source whose lines, or offsets, come to Weir's reader in the tasks; None: it is none."""
+        name, schema, tell = steps.node.name, ddl(steps.wire), self._put.tell
+        if self._streams and isinstance(spec, JsonLinesSpec):
+            return map_in_arrow(self.sources.lines(spec.path), LinesTask(steps, tell), schema)
+        if isinstance(spec, KafkaSpec):
+            places = range_frames(self._spark, name, spec, in_stream=self._streams)
+            made = map_in_arrow(places, RangesTask(steps, tell), schema)
+            is_kept = not self._streams and len(self._readers.get(name, ())) > 1
+            return self._kept(made) if is_kept else made
+        return None
 
     def _among_marks(self, node: Node, steps: TaskSteps, frame: DataFrame) -> None:
         """Let Weir's operator without state run in the tasks of a stream with marks."""

@@ -85,7 +85,7 @@ def native_step(node: Node, given: Sequence[pa.Schema], mode: Mode) -> Native | 
     """How Spark itself runs a step so that its rows are the same; None: it has no equal."""
     spec = node.spec
     if isinstance(spec, SourceSpec):
-        return reading(spec, mode)
+        return reading(spec)
     if isinstance(spec, CollectSpec):
         return Same()
     if isinstance(spec, SinkSpec):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pyarrow as pa
 
 from weir.rows.records import EVENT_TIME_COLUMN
+from weir.spark.delta_files import DeltaWrites
 from weir.spark.frames import Frames
 from weir.spark.native import native_step
 from weir.spark.outputs import stream_writer, write
@@ -17,7 +18,7 @@ from weir.spark.put_aside import Counts, count_bad, of_farthest, of_tasks
 from weir.spark.session import started_too_slowly
 from weir.spark.translation import StepOnSpark, Way
 from weir.spark.writers import Writing
-from weir.specs import CollectSpec
+from weir.specs import CollectSpec, DeltaSinkSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -38,6 +39,7 @@ class SinkQuery:
 
     Attributes:
         step: the sink.
+        job: its name.
         frames: of the job.
         checkpoints: where the query keeps its own.
         updates: what comes to the sink is told again when it changes.
@@ -46,6 +48,7 @@ class SinkQuery:
     """
 
     step: StepOnSpark
+    job: str
     frames: Frames
     checkpoints: str
     updates: bool
@@ -56,6 +59,11 @@ class SinkQuery:
         """Start it."""
         node = self.step.node
         self.frames.count_for(node.name)
+        if isinstance(node.spec, DeltaSinkSpec):
+            [rows] = self.frames.inputs(node)
+            writes = DeltaWrites.of(node, node.spec, self.job)
+            writes.create()
+            return self._started(rows.writeStream.foreachBatch(writes.trigger))
         if self.step.way is Way.TASKS:
             return self._started(self.frames.output(node.name).writeStream.format("noop"))
         [rows] = self.frames.inputs(node)

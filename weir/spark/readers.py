@@ -11,10 +11,8 @@ import pyarrow.types as pat
 from weir.author.watermarks import DEFAULT_STRATEGY
 from weir.rows.nested_paths import Path
 from weir.spark.expressions import translated
-from weir.spark.modes import Mode
-from weir.spark.types import ddl, literal, quoted, wire_schema, wire_type
+from weir.spark.types import ddl, quoted, wire_schema, wire_type
 from weir.specs import JsonLinesSpec, ParquetSpec, SourceSpec
-from weir.specs.kafka import KafkaSpec
 
 #: Column with the text of a record that has no place in the schema.
 CORRUPT_COLUMN = "_corrupt"
@@ -27,7 +25,7 @@ class Reading:
     Attributes:
         format: as Spark calls it.
         options: of the connector.
-        path: files, or a folder of them; empty: the options say it.
+        path: files, or a folder of them.
         schema: columns of a record in Spark SQL; empty: the connector says it.
         columns: user column, and its text over the record.
         required: columns that must have a value: a record without is bad.
@@ -35,7 +33,6 @@ class Reading:
         time: the event time in ms since 1970, over the user columns; None: that of reading.
         future_ms_max: as of :class:`weir.spark.native.Timed`.
         fails: a bad record fails the job; else it is put aside.
-        value: of Kafka: a record is the JSON in its value, of this form; empty: it is not.
     """
 
     format: str
@@ -48,10 +45,9 @@ class Reading:
     time: str | None
     future_ms_max: int | None
     fails: bool
-    value: str = ""
 
 
-def reading(spec: SourceSpec, mode: Mode) -> Reading | None:
+def reading(spec: SourceSpec) -> Reading | None:
     """What Spark's own connector reads as Weir does; None: one task reads with Weir's reader."""
     schema = spec.schema_read
     time = None if spec.event_time_column is None else quoted(spec.event_time_column)
@@ -61,10 +57,10 @@ def reading(spec: SourceSpec, mode: Mode) -> Reading | None:
             return None
     if any(wire_type(field.type) != field.type for field in schema):
         return None
-    found = _connector(spec, schema, mode)
+    found = _connector(spec, schema)
     if found is None:
         return None
-    format_, options, path, ddl_text, columns, value = found
+    format_, options, path, ddl_text, columns = found
     strategy = spec.watermark or DEFAULT_STRATEGY
     return Reading(
         format_,
@@ -73,21 +69,17 @@ def reading(spec: SourceSpec, mode: Mode) -> Reading | None:
         ddl_text,
         columns,
         tuple(field.name for field in schema if not field.nullable),
-        tuple(field.name for field in schema if pat.is_floating(field.type) and (value or format_ == "json")),
+        tuple(field.name for field in schema if pat.is_floating(field.type) and format_ == "json"),
         time,
         strategy.future_ms_max,
         spec.bad_records == "fail",
-        value,
     )
 
 
-_Found = tuple[str, dict[str, str], str, str, tuple[tuple[str, str], ...], str]
+_Found = tuple[str, dict[str, str], str, str, tuple[tuple[str, str], ...]]
 
 
-def _connector(spec: SourceSpec, schema: pa.Schema, mode: Mode) -> _Found | None:
-    if isinstance(spec, KafkaSpec):
-        of_values = pa.schema([field for field in schema if field.name not in dict(spec.parts)])
-        return None if spec.value == "json" and not _is_plain(of_values) else _kafka(spec, schema, mode)
+def _connector(spec: SourceSpec, schema: pa.Schema) -> _Found | None:
     path = str(getattr(spec, "path", ""))
     if "**" in path:
         # Spark's globs do not go down folders.
@@ -96,16 +88,8 @@ def _connector(spec: SourceSpec, schema: pa.Schema, mode: Mode) -> _Found | None
         return _json(spec, schema, path)
     if isinstance(spec, ParquetSpec) and not spec.paths and not _is_nested(schema):
         columns = tuple((name, quoted(name)) for name in schema.names)
-        return "parquet", {}, path, ddl(wire_schema(schema)), columns, ""
+        return "parquet", {}, path, ddl(wire_schema(schema)), columns
     return None
-
-
-def json_value(columns: str) -> str:
-    """A record of Kafka as the JSON in its value; one that is not of these columns is told by ``CORRUPT_COLUMN``."""
-    corrupt = f"'columnNameOfCorruptRecord', {literal(CORRUPT_COLUMN)}"
-    options = f"map('mode', 'PERMISSIVE', {corrupt}, 'allowNonNumericNumbers', 'false')"
-    wanted = literal(f"{columns}, {quoted(CORRUPT_COLUMN)} STRING")
-    return f"from_json(CAST(value AS STRING), {wanted}, {options})"
 
 
 def _is_nested(schema: pa.Schema) -> bool:
@@ -145,7 +129,7 @@ def _json(spec: JsonLinesSpec, schema: pa.Schema, path: str) -> _Found | None:
         "allowNonNumericNumbers": "false",
     }
     text = f"{', '.join(f'{quoted(name)} {kind}' for name, kind in tree.items())}, {quoted(CORRUPT_COLUMN)} STRING"
-    return "json", options, path, text, columns, ""
+    return "json", options, path, text, columns
 
 
 def _trie(
@@ -175,34 +159,3 @@ def _form(node: object) -> str:
     if isinstance(node, dict):
         return "STRUCT<" + ", ".join(f"{quoted(name)}: {_form(inner)}" for name, inner in node.items()) + ">"
     return str(node)
-
-
-def _kafka(spec: KafkaSpec, schema: pa.Schema, mode: Mode) -> _Found:
-    options = {"kafka.bootstrap.servers": spec.bootstrap, "startingOffsets": str(spec.start)}
-    if spec.pattern:
-        options["subscribePattern"] = spec.pattern
-    else:
-        options["subscribe"] = ",".join(spec.topics)
-    if mode == "batch":
-        options["endingOffsets"] = "latest"
-    if spec.on_truncation != "fail":
-        options["failOnDataLoss"] = "false"
-    parts = {
-        "key": "CAST(key AS STRING)",
-        "topic": "topic",
-        "partition": "partition",
-        "offset": "offset",
-        "timestamp": "unix_millis(timestamp)",
-    }
-    of_parts = dict(spec.parts)
-    columns = []
-    for field in schema:
-        kind = ddl(pa.schema([pa.field("x", wire_type(field.type))])).removeprefix("`x` ")
-        if field.name in of_parts:
-            columns.append((field.name, f"CAST({parts[of_parts[field.name]]} AS {kind})"))
-        elif spec.value == "raw":
-            columns.append((field.name, f"CAST(value AS {kind})"))
-        else:
-            columns.append((field.name, f"_value.{quoted(field.name)}"))
-    inner = pa.schema([field for field in schema if field.name not in of_parts])
-    return "kafka", options, "", "", tuple(columns), ddl(wire_schema(inner)) if spec.value == "json" else ""

@@ -12,7 +12,6 @@ from weir.spark.streams import stream_refusal
 from weir.specs import (
     ArrowIpcSpec,
     AssignEventTimeSpec,
-    DeltaSinkSpec,
     LatencySinkSpec,
     SourceSpec,
     UserOperatorSpec,
@@ -28,13 +27,10 @@ REASONS: Mapping[str, str] = {
     "log": "Spark has no connector for the replicated log; read from Kafka or from files",
     "latency": "Spark's rows do not carry the moment at which each was read, from which latency counts; use another "
     "sink",
-    "delta": "a Delta table from Spark needs Delta's own package, which Weir does not bring; use weir.ParquetSink",
     "pace": "Spark does not pace rows; leave out rate and interval_ms",
     "limit": "which rows are the first ones is open where many tasks read; leave out events",
     "never_ends": "the source never ends, and a batch does; run it with --streaming, or leave out follow",
     "kafka_unbounded": "the source never ends, and a batch does; run it with --streaming, or set bounded=True",
-    "kafka_form": "Spark's connector hands over raw values: JSON and raw ones are read, from all topics alike, from "
-    "the earliest or latest offsets",
     "grows": "Spark takes each file as it is when it finds it; leave out grows",
     "reading_time": "it goes by the time of reading, which is another one on Spark; give the source an event time",
     "clock": "it goes by the clock, so that its rows are others with each run; use event time",
@@ -43,9 +39,8 @@ REASONS: Mapping[str, str] = {
     "two_phase": "the transactions of a TwoPhaseSink hang on Weir's checkpoints; use weir.Sink, or a sink of files",
     "all_rows": "a weir.Operator sees all rows of its subtask in order, and Spark divides them in other ways; write a "
     "weir.KeyedProcess, or set parallelism=1",
-    "source_stream": "Spark's streams cannot read it, and Weir reads it once, to its end; run it without --streaming",
-    "kafka_types": "Spark reads times, decimals, bytes and nested values of JSON in other forms than Weir; take whole "
-    "numbers and texts from Kafka, the event time too, and cast them in a step",
+    "source_stream": "Spark's streams cannot read it, and Weir reads it once, to its end; run it as a batch, with "
+    "--no-streaming",
 }
 
 
@@ -75,21 +70,13 @@ def _of_source(node: Node, mode: Mode) -> str | None:
     if spec.watermark is not None and spec.watermark.generator is not None:
         return "watermarks"
     if isinstance(spec, KafkaSpec):
-        return _of_kafka(spec, mode)
+        return "kafka_unbounded" if mode == "batch" and not spec.bounded else None
     if getattr(spec, "grows", False):
         return "grows"
     if mode == "batch" and (getattr(spec, "follow", False) or getattr(spec, "discover_ms", None) is not None):
         return "never_ends"
     is_read_once = isinstance(spec, UserSourceSpec | NexmarkSpec | ArrowIpcSpec)
     return "source_stream" if mode == "streaming" and is_read_once else None
-
-
-def _of_kafka(spec: KafkaSpec, mode: Mode) -> str | None:
-    if mode == "batch" and not spec.bounded:
-        return "kafka_unbounded"
-    is_known = spec.value in ("json", "raw") and spec.start in ("earliest", "latest") and not spec.paths
-    parts = {part for _, part in spec.parts}
-    return None if is_known and "headers" not in parts else "kafka_form"
 
 
 def _of_step(graph: PhysicalGraph, node: Node) -> str | None:
@@ -115,7 +102,6 @@ def _of_step(graph: PhysicalGraph, node: Node) -> str | None:
 _KINDS: Mapping[type, str] = {
     LogSinkSpec: "log",
     LatencySinkSpec: "latency",
-    DeltaSinkSpec: "delta",
 }
 
 

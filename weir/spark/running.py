@@ -12,6 +12,7 @@ import pyarrow as pa
 from weir.clock import SystemClock
 from weir.plan.graph import LogicalGraph, Node
 from weir.rows.records import EVENT_TIME_COLUMN
+from weir.spark.delta_files import DeltaWrites
 from weir.spark.frames import Frames, Put
 from weir.spark.native import native_step
 from weir.spark.outputs import write
@@ -22,7 +23,7 @@ from weir.spark.stateful import STATE_SETTINGS
 from weir.spark.streams import updates_results
 from weir.spark.translation import JobOnSpark, Way, job_on_spark
 from weir.spark.writers import Writing
-from weir.specs import CollectSpec
+from weir.specs import CollectSpec, DeltaSinkSpec
 from weir.specs.kafka import KafkaSpec
 
 if TYPE_CHECKING:
@@ -82,6 +83,10 @@ def run_batch(spark: SparkSession, graph: LogicalGraph) -> SparkResult:
             names = [*node.schema.names, EVENT_TIME_COLUMN]
             if isinstance(node.spec, CollectSpec):
                 collected[node.name] = rows.select(*(f"`{name}`" for name in names)).toArrow()
+            elif isinstance(node.spec, DeltaSinkSpec):
+                writes = DeltaWrites.of(node, node.spec, job.name)
+                writes.create()
+                writes.batch(rows)
             elif step.way is Way.TASKS:
                 frames.output(node.name).write.format("noop").mode("overwrite").save()
             else:
@@ -153,7 +158,7 @@ def run_stream(
                 if step.node.is_sink:
                     updates = not job.keeps_state and updates_results(nodes, step.node)
                     place = f"{checkpoints}/{step.node.name}"
-                    queries.add(SinkQuery(step, frames, place, updates, ends, collect))
+                    queries.add(SinkQuery(step, job.name, frames, place, updates, ends, collect))
             queries.until_all_ended()
         finally:
             queries.stop()

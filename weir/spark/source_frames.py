@@ -9,7 +9,7 @@ from weir.plan.graph import Node
 from weir.rows.records import EVENT_TIME_COLUMN
 from weir.spark.lines import FILE_COLUMN, LINE_COLUMN
 from weir.spark.native import TIME_MS_MAX, Reading
-from weir.spark.readers import CORRUPT_COLUMN, json_value
+from weir.spark.readers import CORRUPT_COLUMN
 from weir.spark.task_steps import ORDER_COLUMN
 from weir.spark.types import literal, quoted
 
@@ -70,12 +70,9 @@ class SourceFrames:
         frame = (
             reader.load(_folder(made.path) if self._in_stream else made.path) if made.path else reader.load()
         )
-        if made.value:
-            frame = frame.selectExpr("*", f"{json_value(made.value)} AS _value")
         order = "monotonically_increasing_id()" if numbered and not self._in_stream else "0L"
         # The text of a record that is not of the schema.
         corrupt = quoted(CORRUPT_COLUMN) if made.format == "json" else "CAST(NULL AS STRING)"
-        corrupt = f"_value.{quoted(CORRUPT_COLUMN)}" if made.value else corrupt
         columns = [f"{text} AS {quoted(name)}" for name, text in made.columns]
         frame = frame.selectExpr(*columns, f"{order} AS {_ORDER}", f"{corrupt} AS {_TEXT}")
         names = [quoted(name) for name in node.schema.names]

@@ -27,9 +27,9 @@ from weir.specs.kafka import KafkaSpec
 def stream_refusal(node: Node) -> str | None:
     """Say why a step does not run in a stream; None: it does."""
     spec = node.spec
-    if not isinstance(spec, SourceSpec) or has_lines(spec) or reading(spec, "streaming") is not None:
+    if not isinstance(spec, SourceSpec) or isinstance(spec, KafkaSpec) or has_lines(spec):
         return None
-    return "kafka_types" if isinstance(spec, KafkaSpec) else "source_stream"
+    return None if reading(spec) is not None else "source_stream"
 
 
 def has_state(node: Node) -> bool:

@@ -7,6 +7,7 @@ distance that the job's source has, so that no row is late and timers are due be
 from __future__ import annotations
 
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -26,6 +27,9 @@ from weir.spark.types import cast_batch
 
 #: Rows that a task takes at a time, however many Spark hands over: the rows of all inputs in them are merged.
 CHUNK_ROWS = 16_384
+
+#: How soon a source that had nothing is asked again.
+_WAIT_S = 0.002
 
 #: Told of the step, the reason and the number of rows that were put aside.
 Told = Callable[[str, str, int], None]
@@ -72,7 +76,10 @@ def run_task(
             for reader in readers:
                 reader.ended = True
             while deployment.running_sources:
-                deployment.round()
+                progressed, _ = deployment.round()
+                if not progressed:
+                    # A source of Weir's own waits for records.
+                    time.sleep(_WAIT_S)
                 yield from leaving.taken()
             deployment.settle()
             deployment.commit(0)

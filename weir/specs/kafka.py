@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, Literal
 
 import pyarrow as pa
 from typing_extensions import override
@@ -64,6 +64,21 @@ class KafkaSpec(UserSourceSpec):
     @override
     def ends(self) -> bool:
         return self.bounded
+
+
+@dataclass(frozen=True)
+class KafkaRangeSpec(KafkaSpec):
+    """Records of one partition before an offset: no job has it, tasks of Spark do. ``start`` names this partition."""
+
+    runtime: ClassVar[str] = "weir.operators.kafka:create_range_reader"
+    stop: int = 0
+
+    @classmethod
+    def of(cls, spec: KafkaSpec, topic: str, number: int, first: int, stop: int) -> KafkaRangeSpec:
+        """A range of a partition of a source; ``first``: negative for the earliest record that there is."""
+        same = {each.name: getattr(spec, each.name) for each in fields(spec)}
+        place: dict[str, Any] = {"topics": (topic,), "pattern": "", "start": ((topic, number, first),)}
+        return cls(**{**same, **place, "bounded": True, "discover_ms": None, "stop": stop})
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ import weir
 from tests.effort import cases
 from tests.weir.operators.sources.test_json_decode import BAD, GOOD
 from weir.rows.records import EVENT_TIME_COLUMN
-from weir.spark.readers import json_value
 from weir.spark.running import run_batch, run_stream
 from weir.spark.session import SparkFailedError
 from weir.sql.program import build_program
@@ -54,13 +53,6 @@ def test_bad_records_are_told(spark, tmp_path):
     )
     assert collected == [1]
     assert told[-1] == {"rows": {'a record does not fit the schema: {"k": 1': 2}}
-
-
-def test_values_of_topics_that_are_not_of_the_schema_are_known(own_spark):
-    values = ['{"a": 1}', '{"a": "x"}', '{"a', "{}"]
-    rows = own_spark.createDataFrame([(value,) for value in values], "value STRING")
-    found = rows.selectExpr(f"{json_value('`a` BIGINT')} AS v").selectExpr("v.a", "v._corrupt").collect()
-    assert [tuple(row) for row in found] == [(1, None), (None, values[1]), (None, values[2]), (None, None)]
 
 
 def put_aside_of(spark, flow, mode, place):

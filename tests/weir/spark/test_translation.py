@@ -5,6 +5,7 @@ import pytest
 
 import weir
 from weir.errors import GraphError
+from weir.spark.modes import mode_of
 from weir.spark.refusals import REASONS
 from weir.spark.translation import Way, job_on_spark
 
@@ -72,16 +73,12 @@ def _followed():
     return flow_with(follow=True)[0], "rows", "never_ends"
 
 
+def kafka(**settings):
+    return weir.Kafka(bootstrap="localhost:9092", topics="t", **{"schema": SCHEMA, **settings})
+
+
 def _kafka():
-    source = weir.Kafka(bootstrap="localhost:9092", topics="t", schema=SCHEMA)
-    return flow_with(source)[0], "rows", "kafka_unbounded"
-
-
-def _kafka_start():
-    source = weir.Kafka(
-        bootstrap="localhost:9092", topics="t", schema=SCHEMA, bounded=True, start={"t": {0: 5}}
-    )
-    return flow_with(source)[0], "rows", "kafka_form"
+    return flow_with(kafka())[0], "rows", "kafka_unbounded"
 
 
 def _log():
@@ -134,17 +131,11 @@ def _latency():
     return flow, "out", "latency"
 
 
-def _delta():
-    flow, rows = flow_with()
-    rows.sink("out", weir.DeltaSink("out"))
-    return flow, "out", "delta"
-
-
 @pytest.mark.parametrize(
     "make",
     [
-        *(_paced, _limited, _followed, _kafka, _kafka_start, _log, _generator, _reading_time, _clock),
-        *(_early_by_clock, _all_rows, _two_phase, _latency, _delta),
+        *(_paced, _limited, _followed, _kafka, _log, _generator, _reading_time, _clock),
+        *(_early_by_clock, _all_rows, _two_phase, _latency),
     ],
 )
 def test_what_cannot_be_equal_is_refused_with_the_step_and_the_reason(make):
@@ -156,11 +147,29 @@ def test_what_cannot_be_equal_is_refused_with_the_step_and_the_reason(make):
 
 def test_sources_that_a_stream_of_spark_cannot_read_are_refused_by_their_kind():
     timed = {"k": int, "at": int, "seen": weir.Nullable(pl.Datetime("us"))}
-    topic = weir.Kafka(bootstrap="localhost:9092", topics="t", schema=timed)
-    assert refused(flow_with(topic)[0], "streaming") == {"rows": REASONS["kafka_types"]}
     for lines in (weir.JsonLines("in/**/*", schema=timed), weir.Csv("in", schema=SCHEMA)):
         assert refused(flow_with(lines)[0], "streaming") == {"rows": REASONS["source_stream"]}
     assert refused(flow_with(weir.JsonLines("in", schema=timed))[0], "streaming") == {}
+
+
+@pytest.mark.parametrize("mode", ["batch", "streaming"])
+def test_topics_of_kafka_are_read_by_weir_in_the_tasks(mode):
+    timed = {"k": int, "at": int, "seen": weir.Nullable(pl.Datetime("us"))}
+    for settings in ({}, {"schema": timed}, {"start": {"t": {0: 5}}}, {"properties": {"client.id": "weir"}}):
+        flow, _ = flow_with(kafka(bounded=True, **settings))
+        assert [step.way for step in job_on_spark(flow.build_local(), mode).steps] == [Way.TASKS]
+
+
+def test_a_table_of_delta_lake_is_written_by_weir():
+    flow, rows = flow_with()
+    rows.sink("out", weir.DeltaSink("out"))
+    assert [step.way for step in job_on_spark(flow.build_local()).steps] == [Way.SPARK, Way.TASKS]
+
+
+def test_a_job_is_a_stream_if_a_source_never_ends_and_its_user_does_not_say():
+    ends, follows = flow_with()[0].build_local(), flow_with(follow=True)[0].build_local()
+    assert [mode_of(graph, None) for graph in (ends, follows)] == ["batch", "streaming"]
+    assert [mode_of(ends, True), mode_of(follows, False)] == ["streaming", "batch"]
 
 
 def in_tasks(flow, mode):

@@ -9,7 +9,7 @@ from weir.errors import InputError
 
 if TYPE_CHECKING:
     from weir.author.operator import Operator, SourceReader
-    from weir.specs.kafka import KafkaSinkSpec, KafkaSpec
+    from weir.specs.kafka import KafkaRangeSpec, KafkaSinkSpec, KafkaSpec
 
 
 def create_kafka_reader(spec: KafkaSpec) -> SourceReader:
@@ -19,6 +19,16 @@ def create_kafka_reader(spec: KafkaSpec) -> SourceReader:
         InputError: the client library is not installed.
     """
     reader: SourceReader = _load("reader").KafkaReader(spec)
+    return reader
+
+
+def create_range_reader(spec: KafkaRangeSpec) -> SourceReader:
+    """The reader of a range of a partition; for ``weir.operators.registry``.
+
+    Raises:
+        InputError: the client library is not installed.
+    """
+    reader: SourceReader = _load("range_reader").RangeReader(spec)
     return reader
 
 

@@ -180,7 +180,7 @@ class KafkaPartitions:
         Raises:
             InputError: no broker answers.
         """
-        return self._end_of(partition) if self._spec.on_truncation == "latest" else BEGINNING
+        return self.end_of(partition) if self._spec.on_truncation == "latest" else BEGINNING
 
     def _is_chosen(self, name: str) -> bool:
         if not self._spec.pattern:
@@ -211,7 +211,7 @@ class KafkaPartitions:
                 return places.get(partition, BEGINNING)
         except KafkaException as error:
             raise self._failure(error.args[0]) from None
-        return self._end_of(partition)
+        return self.end_of(partition)
 
     def ends(self) -> dict[Partition, int]:
         """Offsets after the last records of those that are read; another thread may ask.
@@ -233,7 +233,12 @@ class KafkaPartitions:
             position if self._waiting.get(partition) else max(position, self._end_offsets.get(partition, 0))
         )
 
-    def _end_of(self, partition: Partition) -> int:
+    def end_of(self, partition: Partition) -> int:
+        """The offset after the last record of a partition.
+
+        Raises:
+            InputError: no broker answers.
+        """
         asked = TopicPartition(*partition)
         try:
             _, stop = self._consumer.get_watermark_offsets(asked, timeout=_ANSWER_TIMEOUT_S)

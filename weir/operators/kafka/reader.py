@@ -17,7 +17,7 @@ from typing_extensions import override
 from weir.author.operator import Json, OperatorContext
 from weir.errors import InputError
 from weir.operators.kafka.partitions import BEGINNING, RECORDS_MAX, KafkaPartitions, Partition
-from weir.operators.kafka.records import RecordDecoder
+from weir.operators.kafka.records import Message, RecordDecoder
 from weir.operators.sources.files.positions import SourceCounts
 from weir.operators.sources.user.offset_reader import OffsetReader, OffsetSource
 from weir.specs.kafka import KafkaSpec
@@ -29,8 +29,8 @@ _PACED_RECORDS = 256
 class KafkaReader(OffsetReader):
     """Reads one subtask's partitions."""
 
-    def __init__(self, spec: KafkaSpec) -> None:
-        self._records = _KafkaSource(spec)
+    def __init__(self, spec: KafkaSpec, records: KafkaSource | None = None) -> None:
+        self._records = records or KafkaSource(spec)
         super().__init__(spec, self._records)
         #: Offsets in the latest snapshot.
         self._noted: dict[Partition, int] = {}
@@ -76,7 +76,7 @@ class KafkaReader(OffsetReader):
         return value
 
 
-class _KafkaSource(OffsetSource):
+class KafkaSource(OffsetSource):
     """A split is ``{"topic": ..., "partition": ...}``, a position the offset of the next record."""
 
     partitions: KafkaPartitions
@@ -137,17 +137,25 @@ class _KafkaSource(OffsetSource):
         self.partitions.add(partition, BEGINNING if position is None else position)
         try:
             while True:
-                records = self.partitions.take(partition, self._records_max)
+                records = self.take(partition)
                 if records:
                     rows, bad = self._decoder.decode(records)
                     self.note_read(split, np.array([each.offset() for each in records], dtype=np.int64), bad)
                     yield rows, records[-1].offset() + 1
-                elif self.spec.bounded and self.partitions.has_ended(partition):
+                elif self.has_ended(partition):
                     return
                 else:
                     yield None
         finally:
             self.partitions.remove(partition)
+
+    def take(self, partition: Partition) -> Sequence[Message]:
+        """The next records of a partition, of those that wait."""
+        return self.partitions.take(partition, self._records_max)
+
+    def has_ended(self, partition: Partition) -> bool:
+        """Return whether nothing more is read of a partition."""
+        return self.spec.bounded and self.partitions.has_ended(partition)
 
     def close(self) -> None:
         """Release the client."""

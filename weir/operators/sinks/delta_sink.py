@@ -17,26 +17,15 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Mapping
-from importlib import import_module
-from pathlib import Path
-from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit
-
-import orjson
-import pyarrow as pa
 
 from weir.author.operator import Json, OperatorContext
-from weir.errors import FailureKind, InputError
-from weir.operators.sinks.partitions import Values
+from weir.errors import InputError
+from weir.operators.sinks.delta_table import DeltaTable, delta_library
 from weir.operators.sinks.rolled_files import RolledFilesSink
 from weir.operators.sinks.rolled_writing import FileNames, WrittenFile
-from weir.redaction import redacted_text
 from weir.specs import DeltaSinkSpec
 
 _GENERATION_BITS = 32
-#: A commit that another one overtook is tried again so often.
-_ATTEMPTS_MAX = 10
 
 
 class DeltaSink(RolledFilesSink):
@@ -44,16 +33,9 @@ class DeltaSink(RolledFilesSink):
 
     def __init__(self, spec: DeltaSinkSpec) -> None:
         super().__init__(spec)
-        try:
-            self._delta: Any = import_module("deltalake")
-        except ImportError as error:
-            raise InputError(
-                "sink: Delta Lake's library is not installed; run: pip install 'weir[delta]'"
-            ) from error
-        self._columns = tuple(spec.partition_by)
-        self._uri, self._options = table_of(spec.path)
+        delta_library()
+        self._spec = spec
         self._rolls = 0
-        self._opened: Any = None
         suffix = rf"[0-9a-f]{{8}}\.{re.escape(self._suffix)}"
         self._pending_name = re.compile(rf"\.(part-(\d+)-(\d+)-\d+\.{suffix})\.pending")
 
@@ -67,6 +49,7 @@ class DeltaSink(RolledFilesSink):
         )
         self._app_id = apps.get(context.subtask_index, fresh)
         self._known_apps = tuple(apps.values())
+        self._table = DeltaTable(self._spec, self._place.location, context.clock)
         super().open(context)
 
     def start(self, context: OperatorContext, is_restart: bool) -> None:
@@ -77,41 +60,7 @@ class DeltaSink(RolledFilesSink):
         """
         super().start(context, is_restart)
         if context.schema is not None:
-            self._create_table(context.schema)
-
-    def _create_table(self, schema: pa.Schema) -> None:
-        nullable = pa.schema([field.with_nullable(True) for field in schema])
-        create, error_type = self._delta.DeltaTable.create, self._delta.exceptions.DeltaError
-        try:
-            create(
-                self._uri,
-                nullable,
-                mode="ignore",
-                partition_by=list(self._columns),
-                storage_options=self._options,
-            )
-        except (error_type, OSError) as error:
-            # Several subtasks begin at once, and one of them makes it.
-            if not self._exists():
-                raise self._refused(error) from error
-        table = self._table()
-        self._check_columns(table, nullable)
-        if table.metadata().partition_columns != list(self._columns):
-            raise InputError(
-                f"sink: the Delta table {self._place.location} is partitioned by "
-                f"{table.metadata().partition_columns}, not by {list(self._columns)}; give it that partition_by"
-            )
-
-    def _check_columns(self, table: Any, schema: pa.Schema) -> None:
-        ours = {f.name: str(f.type) for f in self._delta.Schema.from_arrow(schema).fields}
-        theirs = {field.name: str(field.type) for field in table.schema().fields}
-        different = sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
-        if different:
-            name = different[0]
-            raise InputError(
-                f"sink: the Delta table {self._place.location} has {theirs.get(name, 'no column')} for {name!r}, "
-                f"and the job {ours.get(name, 'no column')}; give them the same columns, or choose another table"
-            )
+            self._table.create(context.schema)
 
     def file_names(self, context: OperatorContext) -> FileNames:
         """Unlike those of other runs that write to the table."""
@@ -119,7 +68,7 @@ class DeltaSink(RolledFilesSink):
             f"{secrets.token_hex(4)}.{self._suffix}",
             context.subtask_index,
             context.generation,
-            partition_by=self._columns,
+            partition_by=self._spec.partition_by,
             # The table's log has them too.
             values_in_folders=False,
         )
@@ -140,11 +89,10 @@ class DeltaSink(RolledFilesSink):
 
     def has_delivered_since(self, generation: int) -> bool:
         """Return whether the table has commits of this generation or a later one."""
-        if not self._known_apps or not self._exists():
+        if not self._known_apps or not self._table.exists():
             return False
-        table = self._table()
-        versions = [table.transaction_version(app_id) for app_id in self._known_apps]
-        return any(version is not None and version >> _GENERATION_BITS >= generation for version in versions)
+        versions = self._table.versions(self._known_apps)
+        return any(version >> _GENERATION_BITS >= generation for version in versions)
 
     def snapshot(self, checkpoint_id: int) -> Json:
         """Return the snapshot of the base class, with the application id."""
@@ -163,80 +111,4 @@ class DeltaSink(RolledFilesSink):
     def publish(self, description: Json) -> None:
         """Give the files their names, then add them to the table in one commit, unless that was done."""
         super().publish(description)
-        app_id, version = description["app_id"], description["version"]
-        try:
-            for attempt in range(_ATTEMPTS_MAX):
-                table = self._table()
-                done = table.transaction_version(app_id)
-                if done is not None and done >= version:
-                    return
-                try:
-                    self._commit(table, description)
-                    return
-                except self._delta.exceptions.CommitFailedError:
-                    if attempt + 1 == _ATTEMPTS_MAX:
-                        raise
-        except (self._delta.exceptions.DeltaError, OSError) as error:
-            raise self._refused(error) from error
-
-    def _commit(self, table: Any, description: Json) -> None:
-        actions = [self._action(name, values, rows, size) for name, values, rows, size in description["adds"]]
-        transaction = self._delta.Transaction(description["app_id"], description["version"])
-        table.create_write_transaction(
-            actions,
-            "append",
-            table.schema(),
-            partition_by=list(self._columns),
-            commit_properties=self._delta.CommitProperties(app_transactions=[transaction]),
-        )
-
-    def _action(self, name: str, values: Values, rows: int, size_bytes: int) -> Any:
-        return import_module("deltalake.transaction").AddAction(
-            path=name,
-            size=size_bytes,
-            partition_values=dict(zip(self._columns, values, strict=True)),
-            modification_time=self._context.clock.now_us() // 1000,
-            data_change=True,
-            stats=orjson.dumps({"numRecords": rows}).decode(),
-        )
-
-    def _table(self) -> Any:
-        """The table as it is now; only what is new in its log is read."""
-        try:
-            if self._opened is None:
-                self._opened = self._delta.DeltaTable(self._uri, storage_options=self._options)
-            else:
-                self._opened.update_incremental()
-        except (self._delta.exceptions.DeltaError, OSError) as error:
-            raise self._refused(error) from error
-        return self._opened
-
-    def _exists(self) -> bool:
-        return bool(self._delta.DeltaTable.is_deltatable(self._uri, self._options))
-
-    def _refused(self, error: Exception) -> InputError:
-        text = redacted_text(" ".join(str(error).split()))[:200]
-        refused = InputError(
-            f"sink: the Delta table {self._place.location} cannot be written: {text}; mend its place, or choose another"
-        )
-        refused.failure_kind = FailureKind.OUTAGE
-        return refused
-
-
-def table_of(path: str) -> tuple[str, Mapping[str, str] | None]:
-    """A path or a URI of ``pyarrow.fs`` as Delta Lake's library wants it: the place, and the other things in it."""
-    parts = urlsplit(path)
-    if parts.scheme != "s3":
-        local = unquote(parts.path) if parts.scheme == "file" else path
-        return (path if parts.scheme not in ("", "file") else str(Path(local).expanduser())), None
-    query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
-    options = {"aws_region": query.get("region", "")}
-    if parts.username:
-        options["aws_access_key_id"] = unquote(parts.username)
-        options["aws_secret_access_key"] = unquote(parts.password or "")
-    if "endpoint_override" in query:
-        scheme = query.get("scheme", "https")
-        options["aws_endpoint_url"] = f"{scheme}://{query['endpoint_override']}"
-        options["aws_allow_http"] = str(scheme == "http").lower()
-    bucket = parts.netloc.rpartition("@")[2]
-    return f"s3://{bucket}{parts.path}", {name: value for name, value in options.items() if value}
+        self._table.add(description["app_id"], description["version"], description["adds"])

@@ -17,7 +17,7 @@ from tests.weir.operators.sinks.test_rolled_files import checkpoint
 from weir.author.operator import OperatorContext
 from weir.errors import GraphError, InputError
 from weir.operators.registry import create_operator
-from weir.operators.sinks.delta_sink import table_of
+from weir.operators.sinks.delta_table import table_of
 from weir.rows.records import with_system_columns
 
 
