@@ -59,10 +59,6 @@ class StateReader(ABC):
         """As :meth:`scan`, for a question from outside: also where that reads more than what is asked for."""
         return self.scan(start, stop, reverse=reverse)
 
-    def scan_here(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Scan a range of which, as the caller knows, images and former owners have nothing that is not here."""
-        return self.scan(start, stop)
-
     def scan_prefix(self, prefix: bytes, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
         """Entries whose key starts with ``prefix``, in key order (or the reverse)."""
         return self.scan(prefix, prefix_end(prefix), reverse=reverse)

@@ -295,16 +295,6 @@ class PlacedStore(StateBackend):
             return open_scan(pieces, self._local, self._scan_peer, reverse)
 
     @override
-    def scan_here(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
-        with self._lock:
-            self._check_open()
-            pieces = self._places.pieces(start, stop)
-            if len(pieces) != 1 or isinstance(pieces[0].place, str):
-                # Nothing of it is written here, but all at the peer.
-                return self.scan(start, stop)
-            return self._local.scan(pieces[0].start, pieces[0].stop)
-
-    @override
     def will_scan(self, ranges: Iterable[tuple[bytes, bytes | None]], bytes_max: int) -> None:
         """Prepare for scans of ranges, each within a key group: those of images in an object store begin together."""
         with self._lock:

@@ -21,13 +21,6 @@ class CountingStore(MemoryBackend):
             yield entry
 
 
-class Elsewhere(CountingStore):
-    """What a former owner has written takes long to be found, and what is here does not."""
-
-    def scan_here(self, start, stop):
-        return MemoryBackend.scan(self, start, stop)
-
-
 def test_a_scan_begins_where_the_last_one_ended_and_nothing_due_looks_at_nothing():
     store = CountingStore()
     table = TimerTable(store, STATE_ID, 1 << 20, [1])
@@ -120,7 +113,7 @@ def test_who_goes_on_from_a_checkpoint_does_not_walk_over_what_has_fired():
         assert store.scans == [keys[until_ms + 1], keys[50 + until_ms + 1]]
 
 
-class OnTheWay(Elsewhere):
+class OnTheWay(CountingStore):
     """Groups are on their way here."""
 
     def is_settled(self, group):
@@ -167,7 +160,7 @@ def test_a_new_owner_that_is_told_of_the_first_timers_looks_for_none():
 
 def test_a_new_owner_looks_elsewhere_only_for_timers_that_it_was_not_told_of():
     """In images in an object store that were some hundred requests when timers came due: 5 s for which rows waited."""
-    store = Elsewhere()
+    store = CountingStore()
     old = TimerTable(store, STATE_ID, 1 << 20, [1, 2, 3], told_max=6)
     keys = keys_of(old, [(1, time_ms, b"a") for time_ms in (10, 20, 30)])
     old.change(dict.fromkeys(keys[:1], True))
