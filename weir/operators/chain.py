@@ -46,8 +46,6 @@ _END: Any = object()
 _OUTPUTS = (pa.RecordBatch, SideRows, Pause)
 #: Rows between which an operator is told of watermarks are looked at so many at a time.
 _ROWS_IN_TIME = 2_048
-#: What is told between two rows, or of one late row, is other if the watermark stands still.
-_MINDS_TIME = TimeCuts.DUE | TimeCuts.EACH_LATE
 OutputT = TypeVar("OutputT", bound=ChainOutput)
 
 
@@ -97,12 +95,10 @@ class OperatorChain(ChainLife, Generic[OutputT]):
         self.rows_into = [0] * len(self._operators)
         #: Whether rows say where other splits or inputs are behind theirs.
         self.tells_ahead = wanted is RowWatermarks.SPLITS
-        self._check_cancelled = check_cancelled
-        self.isolation = isolation
-        last = self._operators[-1][0] if self._operators else None
-        self._last_filter = last if isinstance(last, AheadFilter) else None
+        self._check_cancelled, self.isolation = check_cancelled, isolation
         # What has several inputs comes first.
-        first = self._operators[0][0] if self._operators else None
+        first, last = (self._operators[0][0], self._operators[-1][0]) if self._operators else (None, None)
+        self._last_filter = last if isinstance(last, AheadFilter) else None
         self._holder = first if isinstance(first, HoldsRows) else None
         #: Brings rows into the order of time before they come here; None: nothing does.
         self.order = time_order_of(self._operators[0][1]) if self._operators else None
@@ -130,7 +126,7 @@ class OperatorChain(ChainLife, Generic[OutputT]):
     @property
     def minds_time(self) -> bool:
         """Return whether some operator makes something else of rows if the watermark stands still meanwhile."""
-        return self.order is not None or any(cuts & _MINDS_TIME for cuts in self._cuts)
+        return self.order is not None or any(cuts & TimeCuts.BY_MOMENT for cuts in self._cuts)
 
     @property
     def holds_time(self) -> bool:

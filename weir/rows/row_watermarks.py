@@ -61,6 +61,8 @@ class TimeCuts(IntFlag):
     DUE = 2
     #: Each late row of which a row of the same key comes before: each has an effect of its own.
     EACH_LATE = 4
+    #: What is made before these rows, or of them, is other if the watermark stands still.
+    BY_MOMENT = DUE | EACH_LATE
 
 
 def with_column(batch: pa.RecordBatch, watermarks_ms: np.ndarray) -> pa.RecordBatch:

@@ -4,45 +4,33 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
 import pyarrow as pa
 
-from weir.spark.marks import partition_number
-from weir.spark.task_steps import TaskSteps
-from weir.spark.tasks import Told, run_task
+from weir.spark.reading_task import ReadingTask
 from weir.specs import JsonLinesSpec
 
 #: A line without its end, and the file that it is of.
 LINE_COLUMN, FILE_COLUMN = "_line", "_file"
 
 
-@dataclass(frozen=True)
-class LinesTask:
-    """What Spark calls in each task of a stream that reads lines; it is sent there.
-
-    Attributes:
-        steps: the source.
-        tell: of records that are put aside.
-    """
-
-    steps: TaskSteps
-    tell: Told
+class LinesTask(ReadingTask):
+    """What Spark calls in each task of a stream that reads lines."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the lines."""
         with tempfile.TemporaryDirectory(prefix="weir-spark-") as scratch:
             if _write(batches, Path(scratch)):
-                yield from run_task(self._over(scratch), partition_number(), (), self.tell)
+                yield from self.read(self._over(scratch))
 
-    def _over(self, directory: str) -> TaskSteps:
+    def _over(self, directory: str) -> JsonLinesSpec:
         """The same source over files that do not change."""
         spec = self.steps.node.spec
         assert isinstance(spec, JsonLinesSpec), "no other source has lines"
-        found = replace(spec, path=f"{directory}/**/*.jsonl", follow=False, order="name")
-        return replace(self.steps, node=replace(self.steps.node, spec=found))
+        return replace(spec, path=f"{directory}/**/*.jsonl", follow=False, order="name")
 
 
 def _write(batches: Iterable[pa.RecordBatch], directory: Path) -> bool:

@@ -8,8 +8,8 @@ import pytest
 import weir
 from benchmarks.sql.mangled import mangled, wide
 from benchmarks.sql.mutations import mutated, outcome, sample
+from tests.weir.sql.texts import SINK, error_of
 from weir.errors import GraphError
-from weir.sql.program import build_program
 
 _HEAD = (
     "CREATE SOURCE t (id BIGINT NOT NULL, k VARCHAR, a BIGINT, at TIMESTAMP, WATERMARK FOR at AS at - INTERVAL '1' "
@@ -21,18 +21,8 @@ _CUMULATED = (
     "SELECT k, window_start, window_end, COUNT(*) AS n FROM CUMULATE(t, at, INTERVAL '2' SECOND, INTERVAL '6' SECOND) "
     "GROUP BY k, window_start, window_end"
 )
-_SINK = "CREATE SINK o WITH (connector = 'blackhole') AS "
 
 
-def _error(text: str) -> str:
-    try:
-        build_program("x.sql", text, "x").build()
-    except GraphError as error:
-        return str(error)
-    return "nothing is said"
-
-
-#: Queries, the column of what is wrong (1: it is not looked at), and what is said of it.
 WRONG = [
     ("SELECT id FORM t", 16, "'t' is not expected here; did you mean 'FROM' in place of 'FORM'?"),
     ("SELECT id FROM t WERE id > 3", 23, "did you mean 'WHERE' in place of 'WERE'?"),
@@ -389,7 +379,7 @@ WRONG = [
 def test_what_is_wrong_is_told_with_its_place():
     others = []
     for query, column, words in WRONG:
-        told = _error(_HEAD + _SINK + "\n" + query + ";")
+        told = error_of(_HEAD + SINK + "\n" + query + ";")
         place = re.match(r"x\.sql:3:(\d+):", told)
         if place is None or column not in (1, int(place[1])) or words not in told[place.end() :]:
             others.append((query, column, words, told))
@@ -410,86 +400,12 @@ _PLACES = "(SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY id) AS r FROM t
     ],
 )
 def test_a_bound_of_places_among_other_rows_is_refused(query: str):
-    assert "the bound of 'r' comes after other conditions or joins" in _error(_HEAD + _SINK + query)
-
-
-WRONG_STATEMENTS = [
-    ("", "1:1: the text has no sink"),
-    ("CREATE SORCE t", "1:1: there is no statement CREATE SORCE; did you mean 'CREATE SOURCE'?"),
-    ("SELECT 1", "1:1: a query alone writes nothing"),
-    ("EXPLAIN SELECT 1", "1:1: EXPLAIN is of the prompt (weir sql); weir plan FILE shows"),
-    (
-        "CREATE SOURCE t (id BIGINT) WITH (connector = 'jsn')",
-        "1:35: there is no connector 'jsn' of a source; did you",
-    ),
-    # No query looks these tables up.
-    (
-        "CREATE TABLE t (id BIGINT) WITH (connector = 'csv', path = 'x', cache_ttl = '10 potatoes')",
-        "1:65: cache_ttl is '10 potatoes'; write a duration such as '250ms', '90s', '1h30m' or '7d'",
-    ),
-    (
-        "CREATE TABLE t (id BIGINT) WITH (connector = 'csv', path = 'x', cache_rows = '-5')",
-        "1:65: cache_rows is '-5'; it must be a whole number from 0 to 100,000,000",
-    ),
-    ("SELEC id FROM t", "1:1: there is no statement SELEC id; did you mean 'SELECT'?"),
-    (
-        "CREATE SOURCE t (at BIGINT, WATERMRK FOR at AS at) WITH (connector = 'json', path = 'x')",
-        "1:29: WATERMRK FOR is no column; did you mean 'WATERMARK'?",
-    ),
-    ("CREATE TABLE t (id BIGINT) WITH (connector = 'kafka')", "there is no connector 'kafka' of a table"),
-    (
-        "CREATE TABLE t (id BIGINT) WITH (connector = 'csv', path = 'x', cache_row = '1')",
-        "no setting 'cache_row'; did you mean 'cache_rows'",
-    ),
-    (
-        "CREATE TABLE t (id BIGINT, WATERMARK FOR id AS id) WITH (connector = 'csv')",
-        "without a WATERMARK",
-    ),
-    (
-        "CREATE TABLE t (PRIMARY KEY (id), id BIGINT) WITH (connector = 'csv')",
-        "by which columns rows are found",
-    ),
-    (
-        "CREATE SOURCE t (id BIGINT) WITH (connector = 'json', path = 'x', parallelism = '²')",
-        "a whole number",
-    ),
-    (
-        "CREATE SOURCE t (id BIGINT) WITH (connector = 'json', pth = 'x')",
-        "1:55: connector 'json' has no setting 'pth'",
-    ),
-    ("CREATE SOURCE t (id BIGINT) WITH (connector = 'json')", "needs path = '...'"),
-    (
-        "CREATE SOURCE t (id BIGINT) WITH (connector = 'json' path = 'x')",
-        "1:54: a comma is missing before 'path'",
-    ),
-    (
-        "CREATE SOURCE t (id BIGINT, WATERMARK FOR ad AS ad) WITH (connector = 'json', path = 'x')",
-        "no such column",
-    ),
-    ("CREATE SOURCE t (id BIGIN) WITH (connector = 'json', path = 'x')", "1:21:"),
-    ("CREATE VIEW v AS SELECT * FROM v", "1:32: 'v' reads itself"),
-    ("CREATE SINK o WITH (connector = 'print') AS SELECT 'a", "a quote is open here"),
-    (
-        f"CREATE SINK o WITH (connector = 'print') AS SELECT {'9' * 5_000}",
-        "1:52: a number of 5,000 characters is too long",
-    ),
-]
-
-
-def test_statements_are_told_with_their_place():
-    others = []
-    for text, words in WRONG_STATEMENTS:
-        read = "v" if "VIEW" in text else "t"
-        is_whole = "SINK" in text or "CREATE" not in text
-        told = _error(text if is_whole else f"{text};\n{_SINK}SELECT * FROM {read};")
-        if words not in told:
-            others.append((text[:200], words, told))
-    assert others == []
+    assert "the bound of 'r' comes after other conditions or joins" in error_of(_HEAD + SINK + query)
 
 
 def test_what_no_sink_reads_is_looked_at():
-    text = _HEAD + "CREATE VIEW v AS SELECT b FROM t;\n" + _SINK + "SELECT id FROM t;"
-    assert _error(text).startswith("x.sql:2:25: there is no column 'b'")
+    text = _HEAD + "CREATE VIEW v AS SELECT b FROM t;\n" + SINK + "SELECT id FROM t;"
+    assert error_of(text).startswith("x.sql:2:25: there is no column 'b'")
 
 
 def test_texts_with_mistakes_make_one_line_each():

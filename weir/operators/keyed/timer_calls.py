@@ -92,7 +92,7 @@ class TimerCalls:
         """
         if self._many is not None:
             return self._run_batch(firing, self._many)
-        column = weir_keys.KeyColumn.from_list([user_key_of(key) for key in firing.keys])
+        column = weir_keys.KeyColumn.from_list(list(map(user_key_of, firing.keys)))
         return self._run_one_by_one(firing, Keys(weir_keys.hash_keys(column), column, self._max_parallelism))
 
     def shown(self, firing: Firing) -> pa.RecordBatch:

@@ -30,7 +30,7 @@ TIMER_VALUE = b"\x01"
 #: The place of a group is written when so many of its timers have fired since: a new owner walks over them.
 FIRED_MAX = 512
 #: Timers that new owners are told of in a handover, or that are read ahead, at most: a share of each group.
-TOLD_MAX = 65_536
+TOLD_MAX = 16_384
 #: Many timers are due where a part has at least this part of what it may have.
 _MANY_SHARE = 8
 #: Entries that are written in one call of :meth:`TimerTable.flush_part`, at most.
