@@ -46,7 +46,7 @@ def test_both_steps_of_a_divided_stage_go_on(make_cluster, tmp_path, write_event
     parameters["parallelism"] = 2
     release.touch()
     again = make_cluster(settings=SETTINGS)
-    again.start_control_plane("flow_divided", parameters, arguments=from_three)
+    again.start_control_plane("flow_divided", parameters, arguments=from_three, exit_when_finished=False)
     for name in ("first", "second"):
         again.start_task_manager(name)
     again.wait_for(lambda status: status["state"] == "FINISHED", "the end of the job")

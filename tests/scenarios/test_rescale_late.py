@@ -22,7 +22,7 @@ def test_no_session_ends_in_the_middle_when_rows_wait_at_a_switch(make_cluster, 
     events.write_text("".join(json.dumps(row) + "\n" for row in rows))
     cluster = make_cluster(settings={"taskManager.operator_quota": 20})
     parameters = {"input": events, "output": tmp_path / "out", "release": release, "rate": 10_000}
-    cluster.start_control_plane("flow_slow_sessions", parameters)
+    cluster.start_control_plane("flow_slow_sessions", parameters, exit_when_finished=False)
     for name in ("first", "second"):
         cluster.start_task_manager(name)
     cluster.wait_for(
