@@ -127,6 +127,7 @@ class Reception:
         """Renew a lease and take the reports in."""
         known = self._leases.renew(request.address, request.incarnation)
         lowest_ms: dict[str, int] = {}
+        sources_wait = False
         standby: control_pb2.StandbyOrder | None = None
         if known and request.waits_for:
             self._task_managers.waits_for[request.address] = request.waits_for
@@ -150,6 +151,8 @@ class Reception:
             self._task_managers.state_files[request.address] = request.state_files
             standby = self._standbys.order_for(request.address)
             lowest_ms = lowest_watermarks_ms(aligned_sources(self._job.graph, self._job.reports))
+            # A disk that is almost full holds sources back without any alignment.
+            sources_wait = bool(lowest_ms) and any(it.is_held_back for it in self._job.reports.values())
         return control_pb2.HeartbeatReply(
             known=known,
             shutdown=self._end_task_managers(),
@@ -158,6 +161,7 @@ class Reception:
             lowest_watermarks_ms=lowest_ms,
             held_back=self._task_managers.disks.reason if known else "",
             standby=standby,
+            sources_wait=sources_wait,
         )
 
     def _look_at_disk(self, request: control_pb2.HeartbeatRequest) -> None:

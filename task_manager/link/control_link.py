@@ -20,6 +20,7 @@ from weir import threads
 from weir.clock import Clock
 from weir.config import TaskManagerConfig
 from weir.errors import ConnectionLostError, HandshakeError, WeirError
+from weir.protocol.watermarks.watermark_drift import ReportPace
 from weir.rpc import control_pb2
 from weir.rpc.wire import (
     PROTOCOL_VERSION,
@@ -78,6 +79,9 @@ class ControlLink:
         self._reported: tuple[object, ...] = ()
         self._owned: list[control_pb2.OwnershipReport] = []
         self._is_idle = False
+        #: When to report again while sources wait for each other, and how far they are then; empty: none waits.
+        self._pace = ReportPace()
+        self._waited_for_ms: dict[str, int] = {}
         #: Why sources read nothing, as the control plane said last.
         self._held_back = ""
 
@@ -161,6 +165,8 @@ class ControlLink:
 
     def _next_report_s(self, interval_s: float) -> float:
         """How long to wait for the next report of a job with which nothing is wrong."""
+        if self._waited_for_ms:
+            return self._pace.interval_s(self._waited_for_ms, interval_s)
         if self._is_idle:
             return max(interval_s, self._idle_interval_s)
         steady_s = self._steady_interval_of_few_s if self._has_few else self._steady_interval_s
@@ -230,6 +236,7 @@ class ControlLink:
         )
         self._note_calm(request)
         reply = self._control_planes.heartbeat(request, _HEARTBEAT_TIMEOUT_S)
+        self._waited_for_ms = dict(reply.lowest_watermarks_ms) if reply.sources_wait else {}
         if reply.lowest_watermarks_ms:
             # Sources learn of each other by reports, also of one that has no rows for a moment.
             self._is_steady = self._is_idle = False

@@ -58,6 +58,8 @@ class Auction:
                 name,
                 source,
                 parallelism=self.parallelism,
-                watermark=weir.bounded_out_of_orderness(_OUT_OF_ORDERNESS),
+                watermark=weir.bounded_out_of_orderness(
+                    _OUT_OF_ORDERNESS, alignment=weir.watermark_alignment("10m")
+                ),
             )
         return self._streams[stream]

@@ -435,7 +435,7 @@ class StandbyOrder(_message.Message):
     def __init__(self, checkpoint_id: _Optional[int] = ..., manifest_path: _Optional[str] = ..., subtasks: _Optional[_Iterable[_Union[_common_pb2.SubtaskId, _Mapping]]] = ..., disk_hold_bytes: _Optional[int] = ...) -> None: ...
 
 class HeartbeatReply(_message.Message):
-    __slots__ = ("known", "shutdown", "forgotten", "control_plane_id", "lowest_watermarks_ms", "held_back", "standby")
+    __slots__ = ("known", "shutdown", "forgotten", "control_plane_id", "lowest_watermarks_ms", "held_back", "standby", "sources_wait")
     class LowestWatermarksMsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -450,6 +450,7 @@ class HeartbeatReply(_message.Message):
     LOWEST_WATERMARKS_MS_FIELD_NUMBER: _ClassVar[int]
     HELD_BACK_FIELD_NUMBER: _ClassVar[int]
     STANDBY_FIELD_NUMBER: _ClassVar[int]
+    SOURCES_WAIT_FIELD_NUMBER: _ClassVar[int]
     known: bool
     shutdown: bool
     forgotten: _containers.RepeatedCompositeFieldContainer[_common_pb2.SubtaskId]
@@ -457,7 +458,8 @@ class HeartbeatReply(_message.Message):
     lowest_watermarks_ms: _containers.ScalarMap[str, int]
     held_back: str
     standby: StandbyOrder
-    def __init__(self, known: _Optional[bool] = ..., shutdown: _Optional[bool] = ..., forgotten: _Optional[_Iterable[_Union[_common_pb2.SubtaskId, _Mapping]]] = ..., control_plane_id: _Optional[str] = ..., lowest_watermarks_ms: _Optional[_Mapping[str, int]] = ..., held_back: _Optional[str] = ..., standby: _Optional[_Union[StandbyOrder, _Mapping]] = ...) -> None: ...
+    sources_wait: bool
+    def __init__(self, known: _Optional[bool] = ..., shutdown: _Optional[bool] = ..., forgotten: _Optional[_Iterable[_Union[_common_pb2.SubtaskId, _Mapping]]] = ..., control_plane_id: _Optional[str] = ..., lowest_watermarks_ms: _Optional[_Mapping[str, int]] = ..., held_back: _Optional[str] = ..., standby: _Optional[_Union[StandbyOrder, _Mapping]] = ..., sources_wait: _Optional[bool] = ...) -> None: ...
 
 class LocateRequest(_message.Message):
     __slots__ = ("stage_index", "key_groups")

@@ -78,6 +78,9 @@ _LISTS = frozenset({"columns", "contact_points", "null_values", "partition_by", 
 _COUNT = re.compile(r"[1-9][0-9]{0,3}")
 #: Settings of the step beside the connector.
 _OF_STEP = ("parallelism",)
+#: Of a source's watermark: how far the source reads ahead of others that have this setting.
+DRIFT = "max_drift"
+_OF_SOURCE = (*_OF_STEP, DRIFT)
 _OF_LOOKUP = ("cache_rows", "cache_ttl")
 #: Those that a text cannot give: CREATE SOURCE says them, or their values are no texts.
 _NOT_GIVEN = frozenset({"schema", "event_time", "paths", "parts", "properties", "self"})
@@ -89,7 +92,8 @@ def source_of(statement: Statement) -> tuple[Any, int]:
     Raises:
         Unplaced: a setting, a column or the watermark is wrong.
     """
-    name, options, parallelism = _connector(statement, _SOURCES)
+    name, given, parallelism = _connector(statement, _SOURCES)
+    options = [each for each in given if each.name != DRIFT]
     schema = _schema(statement)
     with at(statement.start):
         if name == "nexmark":
@@ -97,13 +101,13 @@ def source_of(statement: Statement) -> tuple[Any, int]:
                 raise Unplaced(
                     "the columns of nexmark are known; leave them out, but for WATERMARK", statement.start
                 )
-            made = _made(_maker(_SOURCES, name), options, {}, statement)
+            made = _made(_maker(_SOURCES, name), options, {}, statement, _OF_SOURCE)
             return made, parallelism
         if not schema:
             raise Unplaced(
                 f"source {statement.name!r} needs columns: ({statement.name} BIGINT, ...)", statement.start
             )
-        made = _made(_maker(_SOURCES, name), options, {"schema": schema}, statement)
+        made = _made(_maker(_SOURCES, name), options, {"schema": schema}, statement, _OF_SOURCE)
     return made, parallelism
 
 

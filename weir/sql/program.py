@@ -16,7 +16,7 @@ from weir.errors import GraphError
 from weir.plan.graph import Node
 from weir.specs import AssignEventTimeSpec, SourceSpec
 from weir.spelling import did_you_mean
-from weir.sql.connectors import sink_of, source_of, table_of
+from weir.sql.connectors import DRIFT, sink_of, source_of, table_of
 from weir.sql.context import Context, PythonFunction
 from weir.sql.errors import Place, Unplaced, at
 from weir.sql.lookup_tables import LookupTable
@@ -218,8 +218,11 @@ class Program:
             types = polars_types(spec.schema)
             times: list[str] = []
             event_time, strategy = None, None
+            drift = next((each for each in statement.options if each.name == DRIFT), None)
+            if drift is not None and statement.watermark is None:
+                raise Unplaced(f"{DRIFT} needs WATERMARK FOR among the columns", drift.start)
             if statement.watermark is not None:
-                name, time, strategy = event_time_of(statement.watermark, types)
+                name, time, strategy = event_time_of(statement.watermark, types, drift)
                 times = [name]
                 event_time = None if spec.event_time_column == name else time
             elif spec.event_time_column is not None:

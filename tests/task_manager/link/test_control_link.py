@@ -362,6 +362,23 @@ def test_sources_of_which_others_wait_are_reported_often_also_while_they_have_no
     assert link._changed.waits_s == [0.2] * 4
 
 
+def test_while_a_source_waits_reports_come_soon_and_less_often_where_nothing_moves():
+    register = control_pb2.RegisterReply(heartbeat_interval_ms=200, lease_timeout_ms=2000)
+
+    def aligned(lowest_ms, waits):
+        lowest = {"g": lowest_ms}
+        return control_pb2.HeartbeatReply(known=True, lowest_watermarks_ms=lowest, sources_wait=waits)
+
+    replies = [aligned(7, True), aligned(8, True), aligned(8, True), aligned(8, True), aligned(8, True)]
+    replies += [aligned(9, True), aligned(9, False), SHUTDOWN]
+    link, _ = linked(Register=[register], Heartbeat=replies)
+    server = Server(job())
+    server.reports = lambda: [control_pb2.SubtaskReport(state=control_pb2.SUBTASK_STATE_RUNNING)]
+    link._changed = Waits()
+    link.run(server)
+    assert link._changed.waits_s == [0.2, 0.05, 0.05, 0.1, 0.2, 0.2, 0.05, 0.2]
+
+
 @pytest.mark.parametrize(("now_ms", "wait_s"), [(150, 0.4), (300, 0.25), (400, 0.55), (549, 0.401)])
 def test_reports_of_a_steady_job_come_at_the_same_moments_everywhere(now_ms, wait_s):
     """At 150 ms after whole multiples of 400 ms, when waves of rows have passed."""

@@ -116,6 +116,18 @@ def test_insert_into_a_sink():
     assert _names(build_program("x.sql", text, "x")) == ["t", "sums.input", "sums.group", "o.result", "o"]
 
 
+def test_sources_with_a_drift_wait_for_each_other(tmp_path: Path):
+    sources = "".join(
+        f"""CREATE SOURCE {name} (at BIGINT, WATERMARK FOR at AS at - INTERVAL '1' SECOND)
+            WITH (connector = 'json', path = '{tmp_path}', max_drift = '10m');
+            CREATE SINK of_{name} WITH (connector = 'print') AS SELECT at FROM {name};"""
+        for name in "ab"
+    )
+    flow = build_program("x.sql", sources, "x")
+    found = {node.watermark.alignment for node in flow.build().nodes if node.name in ("a", "b")}
+    assert found == {weir.watermark_alignment("10m")}
+
+
 def test_files_of_every_kind(tmp_path: Path):
     rows = [{"id": n, "at": f"2026-01-01T00:00:{n:02d}", "x": n / 2} for n in range(10)]
     (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -46,6 +46,18 @@ WRONG_STATEMENTS = [
         "CREATE SOURCE t (id BIGINT) WITH (connector = 'json', pth = 'x')",
         "1:55: connector 'json' has no setting 'pth'",
     ),
+    (
+        "CREATE SOURCE t (at BIGINT, WATERMARK FOR at AS at) WITH (connector = 'json', path = 'x', max_drift = 'far')",
+        "1:91: max_drift is 'far'; write a duration such as '90s', '10m' or '7d'",
+    ),
+    (
+        "CREATE SOURCE t (at BIGINT) WITH (connector = 'json', path = 'x', max_drift = '10m')",
+        "1:67: max_drift needs WATERMARK FOR among the columns",
+    ),
+    (
+        "CREATE SOURCE t (at BIGINT) WITH (connector = 'json', path = 'x', max_drft = '10m')",
+        "no setting 'max_drft'; did you mean 'max_drift'?",
+    ),
     ("CREATE SOURCE t (id BIGINT) WITH (connector = 'json')", "needs path = '...'"),
     (
         "CREATE SOURCE t (id BIGINT) WITH (connector = 'json' path = 'x')",

@@ -6,10 +6,12 @@ subtask of a source whose watermark is too far above it reads nothing until the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 _MIN_MS = -(2**63)
+#: How soon those that others wait for tell again how far they are: a report costs about 2 ms of CPU.
+_SOONEST_S = 0.05
 
 
 @dataclass(frozen=True)
@@ -59,3 +61,18 @@ class WatermarkDrift:
         return watermark_ms == _MIN_MS or (
             self._lowest_ms != _MIN_MS and watermark_ms - self._lowest_ms <= self._max_drift_ms
         )
+
+
+class ReportPace:
+    """When a task manager reports its sources again while some wait: soon, and less often while nothing moves."""
+
+    def __init__(self) -> None:
+        self._lowest_ms: dict[str, int] = {}
+        self._interval_s = _SOONEST_S
+
+    def interval_s(self, lowest_ms: Mapping[str, int], interval_s: float) -> float:
+        """Return the seconds to the next report, after a reply with these lowest watermarks; at most ``interval_s``."""
+        moved = self._lowest_ms != lowest_ms
+        self._lowest_ms = dict(lowest_ms)
+        self._interval_s = _SOONEST_S if moved else min(2 * self._interval_s, interval_s)
+        return min(self._interval_s, interval_s)
