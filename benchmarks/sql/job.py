@@ -8,7 +8,7 @@ import pyarrow as pa
 
 import weir
 from benchmarks.sql.nexmark_texts import TEXTS
-from weir.examples.nexmark import PARTITIONS
+from weir.examples.nexmark import MAX_DRIFT, PARTITIONS
 from weir.examples.nexmark_rows import side_input
 from weir.examples.nexmark_streams import Auction
 from weir.nexmark.model import EVENTS_PER_EPOCH, PLACES
@@ -37,7 +37,7 @@ def build(
     if query in CALLING:
         return _program(query, events, parallelism, seed, output, events_per_second, rate)
     flow = weir.Dataflow(f"nexmark_sql_{query}")
-    auction = Auction(flow, events, parallelism, seed, events_per_second, rate)
+    auction = Auction(flow, events, parallelism, seed, events_per_second, rate, MAX_DRIFT.get(query, ""))
     text = TEXTS[query]
     names = {"bid": "bids", "auction": "auctions", "person": "people"}
     read = {table for table in names if re.search(rf"(FROM|JOIN|\() *{table}\b", text)}

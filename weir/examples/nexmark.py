@@ -40,6 +40,8 @@ QUERIES: dict[str, Query] = {
     "q21": nexmark_rows.q21,
     "q22": nexmark_rows.q22,
 }
+#: How far streams of a query that joins them are read ahead of each other: a join keeps the rows of the one ahead.
+MAX_DRIFT = dict.fromkeys(("q3", "q4", "q6", "q8", "q9", "q20"), "10m")
 #: Columns that name the folders of files, where a query says so.
 PARTITIONS = {"q10": ("dt", "hm")}
 
@@ -67,7 +69,8 @@ def build(
     if query not in QUERIES:
         raise weir.GraphError(f"query is {query!r}; there are {', '.join(QUERIES)}")
     flow = weir.Dataflow(f"nexmark_{query}")
-    result = QUERIES[query](Auction(flow, events, parallelism, seed, events_per_second, rate))
+    max_drift = MAX_DRIFT.get(query, "")
+    result = QUERIES[query](Auction(flow, events, parallelism, seed, events_per_second, rate, max_drift))
     partitions = PARTITIONS.get(query, ())
     result.sink("out", weir.ParquetSink(output, partition_by=partitions) if output else weir.Blackhole())
     return flow

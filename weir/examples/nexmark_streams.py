@@ -25,6 +25,8 @@ class Auction:
     events_per_second: int = 10_000
     #: Events of all streams a second, by the clock; 0: as fast as possible.
     rate: float = 0.0
+    #: How far, by event time, one stream is read ahead of another that the query joins; "": as far as it comes.
+    max_drift: str = ""
     _streams: dict[StreamName, weir.Stream] = field(default_factory=dict)
 
     @property
@@ -54,12 +56,11 @@ class Auction:
                 splits=1 if self.rate else _SPLITS,
                 rate=self.rate * (stop - first) / EVENTS_PER_EPOCH or None,
             )
+            together = weir.watermark_alignment(self.max_drift) if self.max_drift else None
             self._streams[stream] = self.flow.source(
                 name,
                 source,
                 parallelism=self.parallelism,
-                watermark=weir.bounded_out_of_orderness(
-                    _OUT_OF_ORDERNESS, alignment=weir.watermark_alignment("10m")
-                ),
+                watermark=weir.bounded_out_of_orderness(_OUT_OF_ORDERNESS, alignment=together),
             )
         return self._streams[stream]
