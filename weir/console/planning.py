@@ -19,6 +19,7 @@ from weir.plan.stages import physical_graph
 from weir.process.printable import one_entry
 from weir.specs import DeltaSinkSpec
 from weir.specs.kafka import KafkaSinkSpec, KafkaSpec
+from weir.specs.lookup_joins import CassandraTableSpec, FileTableSpec, LookupJoinSpec
 
 _WIDTH = 10_000
 #: Libraries without which a step does not run, and the extra that brings them.
@@ -26,6 +27,7 @@ _LIBRARIES: Mapping[type, tuple[str, str]] = {
     DeltaSinkSpec: ("deltalake", "delta"),
     KafkaSinkSpec: ("confluent_kafka", "kafka"),
     KafkaSpec: ("confluent_kafka", "kafka"),
+    CassandraTableSpec: ("acsylla", "cassandra"),
 }
 
 
@@ -126,10 +128,19 @@ def tell_missing(graph: PhysicalGraph) -> None:
     """Say on standard error which libraries of extras the job needs that are not installed here."""
     for stage in graph.stages:
         for node in stage.nodes:
-            for kind, (library, extra) in _LIBRARIES.items():
-                if isinstance(node.spec, kind) and find_spec(library) is None:
-                    print(
-                        f"weir plan: step {node.name!r} needs {library}, which is not installed here; run: "
-                        f"pip install 'weir[{extra}]'",
-                        file=sys.stderr,
-                    )
+            library, extra = _library_of(node.spec)
+            if library and find_spec(library) is None:
+                print(
+                    f"weir plan: step {node.name!r} needs {library}, which is not installed here; run: "
+                    f"pip install 'weir[{extra}]'",
+                    file=sys.stderr,
+                )
+
+
+def _library_of(spec: object) -> tuple[str, str]:
+    """Return the library that a step needs beside Weir's own, and its extra; both empty where it needs none."""
+    if isinstance(spec, LookupJoinSpec):
+        spec = spec.table
+    if isinstance(spec, FileTableSpec):
+        return _LIBRARIES[DeltaSinkSpec] if spec.format == "delta" else ("", "")
+    return _LIBRARIES.get(type(spec), ("", ""))
