@@ -16,7 +16,7 @@ from weir.rows.row_watermarks import RowWatermarks
 from weir.rows.side_outputs import output_id
 from weir.spark.arrow_maps import map_in_arrow
 from weir.spark.bounds import bound_ms
-from weir.spark.grouped import grouped, stream_grouped, watermarked
+from weir.spark.grouped import grouped, stream_grouped
 from weir.spark.kafka_offsets import range_frames
 from weir.spark.kafka_ranges import RangesTask
 from weir.spark.lines import LinesTask
@@ -26,11 +26,12 @@ from weir.spark.put_aside import SINK_PROPERTY
 from weir.spark.row_frames import MARKS, by_row, paired
 from weir.spark.source_frames import SourceFrames
 from weir.spark.stateful import with_state
-from weir.spark.streams import has_state, upstream_of
+from weir.spark.streams import has_state, spark_watermarks, upstream_of
 from weir.spark.task_frames import Task, divided, gathered, highest_ms, on_wire, table
 from weir.spark.task_steps import ORDER_COLUMN, TaskSteps, wire_of
 from weir.spark.translation import JobOnSpark, StepOnSpark, Way
 from weir.spark.types import ddl, quoted
+from weir.spark.watermarks import watermarked, with_spark_times
 from weir.specs import AssignEventTimeSpec, JsonLinesSpec, OperatorSpec
 from weir.specs.broadcast import BroadcastProcessSpec
 from weir.specs.kafka import KafkaSpec
@@ -72,6 +73,8 @@ class Frames:
         self._streams = job.mode == "streaming"
         #: What has been seen of bad records, and event times.
         self.sources = SourceFrames(spark, wall_ms(clock), in_stream=self._streams)
+        #: Steps whose event times Spark's own watermarks follow, and at which distance, ms.
+        self._watermarks = spark_watermarks(self._nodes) if self._streams and not job.keeps_state else {}
         self._readers: dict[str, set[str]] = {}
         for node in self._nodes.values():
             for item in node.inputs:
@@ -112,6 +115,8 @@ class Frames:
             description = native_step(node, given, self._job.mode)
             assert description is not None, "the translation has asked for it, too"
             self._made[node.name] = self._native(node, description, self.inputs(node))
+        if node.name in self._watermarks:
+            self._made[node.name] = watermarked(self._made[node.name], self._watermarks[node.name])
         for side in node.side_outputs:
             # Sorted by time no row is late.
             self._made.setdefault(output_id(node.name, side.name), self._none(side.schema))
@@ -133,7 +138,7 @@ class Frames:
                 return grouped(frames[0], made, node.schema)
             case PairJoin() if self._streams:
                 bounds = [bound_ms(self._nodes, item.producer) for item in node.inputs]
-                timed = [watermarked(frame, bound) for frame, bound in zip(frames, bounds, strict=True)]
+                timed = [with_spark_times(frame, bound) for frame, bound in zip(frames, bounds, strict=True)]
                 return paired(timed, made, made.stream_times)
             case PairJoin():
                 return paired(frames, made, "")

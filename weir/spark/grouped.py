@@ -10,6 +10,7 @@ from weir.rows.records import EVENT_TIME_COLUMN
 from weir.spark.groups import Group, window_bounds
 from weir.spark.task_steps import ORDER_COLUMN
 from weir.spark.types import quoted
+from weir.spark.watermarks import with_spark_times
 from weir.specs.window_kinds import Window
 
 if TYPE_CHECKING:
@@ -96,12 +97,6 @@ def _by_key(frame: DataFrame, group: Group, schema: pa.Schema) -> DataFrame:
     )
 
 
-def watermarked(frame: DataFrame, bound_ms: int) -> DataFrame:
-    """Return a stream with column ``_time``, which its watermark follows at this distance."""
-    timed = frame.selectExpr("*", f"timestamp_millis({_TIME}) AS _time")
-    return timed.withWatermark("_time", f"{bound_ms} milliseconds")
-
-
 def stream_grouped(frame: DataFrame, group: Group, schema: pa.Schema, bound_ms: int) -> DataFrame:
     """Return one row for each group of a stream, when its window is over; of keys without windows in each trigger."""
     if group.window is None:
@@ -117,6 +112,6 @@ def stream_grouped(frame: DataFrame, group: Group, schema: pa.Schema, bound_ms: 
 
     made = [expr(told).alias(name) for name, told in group.aggregates]
     by = [*(expr(quoted(key)) for key in group.keys), expr(text).alias("_window")]
-    found = watermarked(frame, bound_ms).groupBy(*by).agg(*made)
+    found = with_spark_times(frame, bound_ms).groupBy(*by).agg(*made)
     bounds = (f"unix_millis(_window.{end}) AS _window_{end}" for end in ("start", "end"))
     return _finished(found.selectExpr("*", *bounds), schema, time)

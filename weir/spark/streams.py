@@ -41,7 +41,8 @@ def spark_keeps_state(nodes: Sequence[Node]) -> bool:
     """Whether all steps with state of a job have equals among the operators of Spark's streams.
 
     These have one watermark, which does not go through another step with state, and drop late rows. Their times are a
-    TIMESTAMP of Spark, which has no place for those that are far in the future.
+    TIMESTAMP of Spark, which has no place for those that are far in the future. Rows that have a watermark get no
+    second one, as of other times.
     """
     by_name = {each.name: each for each in nodes}
     timed = [node for node in nodes if isinstance(node.spec, SourceSpec | AssignEventTimeSpec)]
@@ -54,7 +55,24 @@ def spark_keeps_state(nodes: Sequence[Node]) -> bool:
         comes_after = any(_follows_state(by_name, item.producer) for item in node.inputs)
         if told_late or comes_after or not _has_equal(node, given):
             return False
-    return True
+    followed = spark_watermarks(by_name)
+    assigners = (by_name[name] for name in followed if isinstance(by_name[name].spec, AssignEventTimeSpec))
+    return not any(
+        each.name in followed for node in assigners for each in steps_before(by_name, producers(node))
+    )
+
+
+def spark_watermarks(nodes: Mapping[str, Node]) -> dict[str, int]:
+    """The steps whose event times the watermarks of Spark's own steps with state follow, and at which distance, ms.
+
+    That is before any step drops rows: the watermark is the one of the source.
+    """
+    timed = (node for node in nodes.values() if isinstance(node.spec, JoinSpec | WindowAggregateSpec))
+    found = {}
+    for node in timed:
+        for item in node.inputs:
+            found |= {each.step: each.bound_ms for each in upstream_of(nodes, item.producer)}
+    return {name: bound_ms for name, bound_ms in found.items() if bound_ms is not None}
 
 
 def _has_equal(node: Node, given: Sequence[object]) -> bool:

@@ -12,6 +12,7 @@ from tests.weir.operators.sources.test_json_decode import BAD, GOOD
 from weir.rows.records import EVENT_TIME_COLUMN
 from weir.spark.running import run_batch, run_stream
 from weir.spark.session import SparkFailedError
+from weir.spark.translation import job_on_spark
 from weir.sql.program import build_program
 
 pytestmark = pytest.mark.spark
@@ -207,6 +208,63 @@ def test_nulls_are_no_key_of_a_join_in_a_stream(spark, tmp_path, how):
     assert sorted((pair for pair in found if past not in pair), key=str) == sorted(
         (pair for pair in expected if past not in pair), key=str
     )
+
+
+#: Filters, of Spark and in its tasks, and steps of which the rows have their times.
+FILTERS = {
+    "sparks": lambda rows: rows.filter(f"{rows.node.name}_kept", pl.col("v") > 0),
+    "weirs": lambda rows: rows.filter(f"{rows.node.name}_kept", pl.col("v").clip(0) > 0),
+    "behind_new_times": lambda rows: FILTERS["sparks"](
+        rows.assign_event_time(f"{rows.node.name}_timed", pl.col("at") + 0)
+    ),
+    "of_one_side": lambda rows: rows if rows.node.name == "left" else FILTERS["sparks"](rows),
+}
+
+
+@pytest.mark.parametrize("way", cases(["sparks", "weirs"], FILTERS))
+def test_rows_that_a_filter_drops_count_for_the_watermark_of_a_stream(spark, tmp_path, way):
+    # Half of the left rows have no partner; the last rows of each side go to no join: dropped, or without a key.
+    sides = {
+        "left": [{"k": n, "at": n * 1_000, "v": n < 20} for n in range(1, 40)],
+        "right": [
+            {"k": n if n < 30 else None, "at": n * 1_000, "v": n < 20 or n > 30} for n in range(2, 40, 2)
+        ],
+    }
+    flow, streams = weir.Dataflow("job"), []
+    for side, rows in sides.items():
+        path = tmp_path / f"{side}.jsonl"
+        path.write_text("".join(json.dumps({**row, "v": int(row["v"])}) + "\n" for row in rows))
+        strategy = weir.bounded_out_of_orderness("0s")
+        source = flow.source(
+            side,
+            weir.JsonLines(str(path), schema={**SCHEMA, "k": weir.Nullable(int)}),
+            event_time="at",
+            watermark=strategy,
+        )
+        streams.append(FILTERS[way](source))
+    left, right = (stream.key_by("k") for stream in streams)
+    left.join("joined", right, how="left", within=("0s", "5s")).sink("pairs", weir.Collect())
+    counts = streams[0].key_by("v").window(weir.tumbling("2s")).aggregate("counts", n=weir.count())
+    counts.sink("windows", weir.Collect())
+    graph = flow.build_local()
+    assert not job_on_spark(graph, "streaming").keeps_state
+    found = {"pairs": [], "windows": []}
+    run_stream(
+        spark,
+        graph,
+        str(tmp_path / "checkpoints"),
+        lambda step, table: found[step].extend(table.drop_columns([EVENT_TIME_COLUMN]).to_pylist()),
+    )
+    expected = weir.run(flow)
+    # A source that ends leaves untold what no later row has passed.
+    last_ms = min(rows[-1]["at"] for rows in sides.values())
+    for name, rows in found.items():
+        told, wanted = (
+            [row for row in all_rows if row.get("at", 0) + 5_000 < last_ms >= row.get("window_end", 0)]
+            for all_rows in (rows, expected[name].to_dicts())
+        )
+        assert sorted(told, key=str) == sorted(wanted, key=str), name
+    assert len(found["pairs"]) >= 19
 
 
 #: Records that Weir puts aside, and Spark takes: docs/runners.md has them.
