@@ -28,6 +28,8 @@ from weir.state.api import prefix_end
 _BATCH_ROWS, _COUNTED_ROWS = 4_096, 1_024
 #: Key groups that are counted at a time.
 _COUNTED_GROUPS = 16
+#: Entries of each run that are read at first for a page of few keys.
+_FIRST_ENTRIES = 3
 #: Runs of keys that are read side by side, in all key groups.
 _RUNS_MAX = 4_096
 #: There are no more runs.
@@ -223,7 +225,14 @@ def _begun(
 
 
 def _blocks(entries: Entries) -> Iterator[list[tuple[bytes, Any]]]:
-    while block := list(islice(entries, _COUNTED_ROWS)):
+    block: list[tuple[bytes, Any]] = []
+    # What a key has is whole when the next one is there.
+    while more := list(islice(entries, _COUNTED_ROWS)):
+        block += more
+        if len(block) > 1:
+            yield block[:-1]
+        block = block[-1:]
+    if block:
         yield block
 
 
@@ -246,7 +255,9 @@ def _key_ranges(
 ) -> Iterator[KeyRange]:
     """What each key group is asked."""
     bounds, runs_max = _bounds(asked, question), max(_RUNS_MAX // max(len(groups), 1), 2)
-    return (KeyRange(group, state_id, bounds, question, check, runs_max) for group in groups)
+    # Of a page of fewer keys than groups few have two, and each reads the first one beyond it.
+    first = _FIRST_ENTRIES if question.limit < len(groups) and not question.counts else 0
+    return (KeyRange(group, state_id, bounds, question, check, runs_max, first) for group in groups)
 
 
 def _bounds(asked: AskedState, question: Question) -> tuple[bytes, bytes | None]:
@@ -273,7 +284,8 @@ def _merged_blocks(
 ) -> Iterator[list[tuple[bytes, Any]]]:
     """Keys within ranges and what they have, of all groups and in order, many at a time."""
     runs = chain.from_iterable(_in_turn([state_format.runs(reading, keys) for keys in ranges]))
-    rows = min(question.limit, state_format.block_rows)
+    # One more tells whether there is another page.
+    rows = min(question.limit + 1, state_format.block_rows)
     yield from merged_runs(runs, rows, check, reverse=question.reverse, cut_bytes=state_format.cut_bytes)
 
 

@@ -14,7 +14,7 @@ from weir.operators.queries.merging import Entries
 from weir.operators.queries.reading import RangeReading
 from weir.operators.queries.state_format import KEY_ELEMENTS_MAX
 from weir.protocol.queries import QueryError
-from weir.state import layout
+from weir.state import layout, wanted
 from weir.state.api import prefix_end
 from weir.state.handles.block import element_owner
 
@@ -37,14 +37,16 @@ class Scan(Protocol):
 def element_runs(reading: RangeReading, keys: KeyRange) -> Iterator[Entries | None]:
     """A run for each length of keys: user keys, and what of an entry's key is after them, with its value, ascending.
 
-    None: see :meth:`StateFormat.runs`. Reading of a run has begun when it is returned.
+    What a key has is read when the run goes on after it: of most key groups only the first key is of use. None: see
+    :meth:`StateFormat.runs`. Reading of a run has begun when it is returned.
     """
     end = prefix_end(keys.prefix)
     assert end is not None, "it begins with a key group, which is not only 0xFF"
     scan: Scan = reading.scan
     start, stop = keys.bounds
     if stop is None or not start:
-        heads = [scan(keys.prefix, end)]
+        with wanted.first(keys.first_entries):
+            heads = [scan(keys.prefix, end)]
         yield None
         yield from _runs_from(scan, keys, heads, end)
         return
@@ -52,7 +54,8 @@ def element_runs(reading: RangeReading, keys: KeyRange) -> Iterator[Entries | No
     shorter, own, longer = (
         _at(keys, length) for length in (_shorter(start, stop), len(start), len(start) + 1)
     )
-    heads = [scan(shorter, own) if shorter < own else iter(()), scan(longer, end)]
+    with wanted.first(keys.first_entries):
+        heads = [scan(shorter, own) if shorter < own else iter(()), scan(longer, end)]
     run = _run(scan, keys, len(start))
     yield None
     yield from _runs_from(scan, keys, heads, own)
@@ -65,15 +68,17 @@ def _runs_from(
 ) -> Iterator[Entries]:
     """A run for each length of keys before an end; the first of ``heads``, which goes, begins with the shortest."""
     # Nobody wants what comes next of it: it must not be read along with what others want.
-    head = list(islice(heads.pop(0), _HEAD_ENTRIES))
-    if len(head) < _HEAD_ENTRIES:
+    count = min(keys.first_entries or _HEAD_ENTRIES, _HEAD_ENTRIES)
+    head = list(islice(heads.pop(0), count))
+    if len(head) < count:
         # There are no more.
         scan = partial(scan_list, head)
     first = next(iter(head), None)
     while first is not None:
         keys.check()
         length = int.from_bytes(first[0][_PREFIX_BYTES : _PREFIX_BYTES + LENGTH_BYTES], "big")
-        after = scan(_at(keys, length + 1), end, reverse=False)
+        with wanted.first(keys.first_entries):
+            after = scan(_at(keys, length + 1), end, reverse=False)
         yield _run(scan, keys, length)
         first = next(after, None)
 
@@ -107,7 +112,9 @@ def _run(scan: Scan, keys: KeyRange, length: int) -> Entries:
     prefix, (start, stop) = keys.prefix + length.to_bytes(LENGTH_BYTES, "big"), keys.bounds
     last = prefix_end(prefix if stop is None else prefix + stop[:length])
     assert last is not None, "it begins with a key group, which is not only 0xFF"
-    return _by_key(scan(prefix + start[:length], last, reverse=keys.reverse), prefix, keys)
+    with wanted.first(keys.first_entries):
+        entries = scan(prefix + start[:length], last, reverse=keys.reverse)
+    return _by_key(entries, prefix, keys)
 
 
 def _by_key(entries: Iterator[tuple[bytes, bytes]], prefix: bytes, keys: KeyRange) -> Entries:
@@ -118,7 +125,9 @@ def _by_key(entries: Iterator[tuple[bytes, bytes]], prefix: bytes, keys: KeyRang
         if user_key < start or (stop is not None and user_key >= stop):
             continue
         cut = len(owner)
-        found = [(key[cut:], data) for key, data in islice(group, KEY_ELEMENTS_MAX + 2)]
+        found: list[tuple[bytes, bytes]] = []
+        yield user_key, found
+        found += ((key[cut:], data) for key, data in islice(group, KEY_ELEMENTS_MAX + 2))
         if len(found) > KEY_ELEMENTS_MAX + 1:
             raise QueryError(
                 413,
@@ -126,4 +135,5 @@ def _by_key(entries: Iterator[tuple[bytes, bytes]], prefix: bytes, keys: KeyRang
             )
         if count // _CHECKED != (count := count + len(found)) // _CHECKED:
             keys.check()
-        yield user_key, found[::-1] if keys.reverse else found
+        if keys.reverse:
+            found.reverse()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -104,21 +105,25 @@ class JoinFormat(StateFormat):
         """Yield the runs of entries, one for each length of keys, and one run of all recent rows."""
         watermark_ms = reading.watermark_of(keys.group)
         for run in element_runs(reading, keys):
-            told = run and ((key, self._of_entries(entries, watermark_ms)) for key, entries in run)
-            yield told
+            # What a key has is read later, see element_runs.
+            yield run and ((key, (entries, watermark_ms)) for key, entries in run)
         if self._recent is not None:
             blocks = self._blocks(reading, keys.group)
             yield None
             found = self._recent_rows(reading, keys.group, keys.bounds, blocks)
-            yield iter(sorted(found.items(), key=lambda entry: entry[0], reverse=keys.reverse))
+            recent = sorted(found.items(), key=itemgetter(0), reverse=keys.reverse)
+            yield ((key, (rows, None)) for key, rows in recent)
 
     @override
     def live(
         self, reading: RangeReading, block: list[tuple[bytes, Any]], question: Question
     ) -> Iterable[tuple[bytes, Any]]:
         of_key = below_key(question)
-        for key, found in groupby(block, key=lambda entry: entry[0]):
-            value = self._told([row for _, rows in found for row in rows], of_key)
+        for key, found in groupby(block, key=itemgetter(0)):
+            rows: list[_Row] = []
+            for _, (entries, watermark_ms) in found:
+                rows += entries if watermark_ms is None else self._of_entries(entries, watermark_ms)
+            value = self._told(rows, of_key)
             if value is not ABSENT:
                 yield key, value
 

@@ -26,6 +26,8 @@ class KeyRange:
     check: Check
     #: More runs of keys than these would be slow.
     runs_max: int
+    #: Of a run: entries that will do at first, as a rule; 0: nobody knows.
+    first_entries: int = 0
 
     @cached_property
     def prefix(self) -> bytes:

@@ -11,7 +11,7 @@ from weir.operators.queries.key_range import KeyRange
 from weir.operators.queries.merging import Entries
 from weir.operators.queries.pane_runs import pane_run
 from weir.operators.queries.reading import RangeReading, range_of_panes
-from weir.state import layout
+from weir.state import layout, wanted
 from weir.state.tables.panes.packed_reading import scan_entries
 from weir.state.tables.panes.packed_rows import range_of_group
 from weir.state.tables.panes.window_entries import NOTHING_MS
@@ -117,7 +117,8 @@ class PaneHead:
             self._own = iter(self._head)
         else:
             self._own = scan_entries(self.scan, *self._ends)
-        self._last = scan_entries(self.scan, *self._ends, reverse=True)
+        with wanted.first(1):
+            self._last = scan_entries(self.scan, *self._ends, reverse=True)
 
     def ends(self) -> tuple[int, int] | None:
         """The ends of the first and of the last pane; None: there is none."""

@@ -9,6 +9,7 @@ from weir.operators.queries.element_runs import Scan
 from weir.operators.queries.key_range import KeyRange
 from weir.operators.queries.merging import Entries
 from weir.protocol.queries import QueryError
+from weir.state import wanted
 from weir.state.api import prefix_end
 from weir.state.tables.panes.packed_reading import scan_entries
 from weir.state.tables.timers.time_first import TIME_STOP, time_bytes, time_of
@@ -62,7 +63,8 @@ def pane_run(scan: Scan, keys: KeyRange, end_ms: int) -> Entries:
     assert last is not None, "it begins with a key group, which is not only 0xFF"
     if pane + start >= last:
         return iter(())
-    entries = scan_entries(scan, pane + start, last, reverse=keys.reverse)
+    with wanted.first(keys.first_entries):
+        entries = scan_entries(scan, pane + start, last, reverse=keys.reverse)
     return ((key[TIME_STOP:], [(end_ms, place, data)]) for key, data in entries)
 
 

@@ -19,7 +19,7 @@ from weir.plan.graph import Node
 from weir.protocol.queries import QueryError, Question
 from weir.questions.json_values import arrow_column, plain
 from weir.specs import OperatorSpec
-from weir.state import layout
+from weir.state import layout, wanted
 from weir.state.api import prefix_end
 from weir.state.handles.retained import TIME_MS_MAX
 from weir.state.tables.cells.cell_table import WholeCell
@@ -197,7 +197,9 @@ class EntryFormat(StateFormat):
         last = prefix_end(prefix) if stop is None else prefix + stop
         assert last is not None, "it begins with a key group, which is not only 0xFF"
         if prefix + start < last:
-            yield reading.scan(prefix + start, last, reverse=keys.reverse)
+            with wanted.first(keys.first_entries):
+                entries = reading.scan(prefix + start, last, reverse=keys.reverse)
+            yield entries
 
     @override
     def live(

@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from weir.state import wanted
 from weir.state.cassandra.entries import PREFIX_BYTES
 from weir.state.cassandra.session import CheckCancelled, Session
 
@@ -43,7 +44,8 @@ class AskedRows:
 
     def after(self, last: bytes) -> AskedRows:
         """What is left after a page that ends with this key of a row."""
-        rows = min(self.rows * 4, _ROWS_MAX)
+        # Who wanted few at first and reads on has large keys, or few of them at once.
+        rows = min(max(self.rows * 4, 0 if self.kind[1] else ASKED_ROWS), _ROWS_MAX)
         if self.reverse:
             return replace(self, stop=last, rows=rows)
         return replace(self, start=last + b"\0", rows=rows)
@@ -58,6 +60,8 @@ class _Page:
     group: bytes
     asked: AskedRows
     looks: bool
+    #: See ``weir.state.wanted``.
+    reader: object | None
     running: Future[Read] | None = field(default=None)
 
 
@@ -93,13 +97,14 @@ class AskedPages:
     ) -> Iterator[Entry]:
         """The entries of one database partition, page by page."""
         asked = AskedRows(prefix[2:], bucket, *ends, reverse, ASKED_ROWS)
-        if asked.kind[1]:
-            asked = replace(asked, rows=_PACKED_ROWS)
-        page = self._waiting(_Page(prefix[:2], asked, look is not None))
+        rows = _PACKED_ROWS if asked.kind[1] else ASKED_ROWS
+        asked = replace(asked, rows=min(wanted.of_thread.first_entries or rows, rows))
+        page = self._waiting(prefix[:2], asked, look is not None)
         return self._entries(page, look, check_cancelled)
 
-    def _waiting(self, page: _Page) -> _Page:
+    def _waiting(self, group: bytes, asked: AskedRows, looks: bool) -> _Page:
         """A page that is read when the first one is needed; not at all if nobody wants it by then."""
+        page = _Page(group, asked, looks, wanted.of_thread.reader)
         self._of_thread.waiting.append(weakref.ref(page))
         return page
 
@@ -108,7 +113,7 @@ class AskedPages:
     ) -> Iterator[Entry]:
         while True:
             if page.running is None:
-                self._begin()
+                self._begin(page)
             assert page.running is not None, "it has waited"
             found, begun = self._session.wait(page.running, check_cancelled)
             if look is not None:
@@ -119,18 +124,23 @@ class AskedPages:
                 return
             # Other scans get to their ends, too: what comes next of all of them is read together.
             page = self._waiting(
-                _Page(page.group, page.asked.after(entries[-1][0][PREFIX_BYTES:]), look is not None)
+                page.group, page.asked.after(entries[-1][0][PREFIX_BYTES:]), look is not None
             )
             yield from entries
 
-    def _begin(self) -> None:
-        """Read what waits; pages with the same ends share requests."""
+    def _begin(self, needed: _Page) -> None:
+        """Read a page, and what waits and will be wanted; pages with the same ends share requests."""
         found: dict[tuple[AskedRows, bool], list[_Page]] = {}
+        readers, later = wanted.of_thread.readers, []
         for reference in self._of_thread.waiting:
             page = reference()
-            if page is not None:
+            if page is None:
+                continue
+            if page is needed or page.reader is None or page.reader in readers:
                 found.setdefault((page.asked, page.looks), []).append(page)
-        self._of_thread.waiting = []
+            else:
+                later.append(reference)
+        self._of_thread.waiting = later
         for (asked, looks), pages in found.items():
             # A thread may scan the same twice.
             groups, together = list(dict.fromkeys(page.group for page in pages)), self._together(asked)
