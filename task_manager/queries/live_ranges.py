@@ -63,10 +63,12 @@ class LiveRange(StoredReading):
         if changes is None:
             changes = sorted(part.states[state_id].changes(group), key=itemgetter(0))
             self._changes[group, state_id] = changes
-        first, last = (bisect_left(changes, bound, key=itemgetter(0)) for bound in (start, stop))
-        within = changes[first:last][::-1] if reverse else changes[first:last]
         # It has begun when this returns: a store that is elsewhere reads for several scans at a time.
         below = part.store.scan_for_question(start, stop, reverse=reverse)
+        if not changes:
+            return below
+        first, last = (bisect_left(changes, bound, key=itemgetter(0)) for bound in (start, stop))
+        within = changes[first:last][::-1] if reverse else changes[first:last]
         return overlaid(below, within, reverse) if within else below
 
     def cut_ms(self, group: int, state_id: int, retention_ms: int) -> int:

@@ -39,7 +39,8 @@ def panes_there(scan: Scan, prefix: bytes, ends: range) -> Iterator[int | None]:
     stop = _stop(prefix, ends)
     at = prefix + time_bytes(ends[0])
     while at < stop:
-        seek = scan_entries(scan, at, stop)
+        with wanted.first(1):
+            seek = scan_entries(scan, at, stop)
         yield None
         found = next(seek, None)
         if found is None:

@@ -6,8 +6,8 @@ import threading
 import weakref
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from weir.state import wanted
 from weir.state.cassandra.entries import PREFIX_BYTES
@@ -23,9 +23,11 @@ _REQUEST_ROWS, _REQUEST_BYTES = 2_048, 1 << 20
 _REQUEST_PARTITIONS, _UNKNOWN_PARTITIONS = 64, 8
 
 
-@dataclass(frozen=True)
-class AskedRows:
-    """What is left of a scan, the same in several key groups; without those it is what they have in common."""
+class AskedRows(NamedTuple):
+    """What is left of a scan, the same in several key groups; without those it is what they have in common.
+
+    A tuple, since thousands of a question are made and compared.
+    """
 
     #: State id of two bytes.
     number: bytes
@@ -40,15 +42,19 @@ class AskedRows:
     @property
     def kind(self) -> tuple[bytes, bool]:
         """The state, and whether entries are packed: those alike are about as large as each other."""
-        return self.number, self.start[:1] != b"\0"
+        return self.number, _are_packed(self.start)
 
     def after(self, last: bytes) -> AskedRows:
         """What is left after a page that ends with this key of a row."""
         # Who wanted few at first and reads on has large keys, or few of them at once.
         rows = min(max(self.rows * 4, 0 if self.kind[1] else ASKED_ROWS), _ROWS_MAX)
         if self.reverse:
-            return replace(self, stop=last, rows=rows)
-        return replace(self, start=last + b"\0", rows=rows)
+            return self._replace(stop=last, rows=rows)
+        return self._replace(start=last + b"\0", rows=rows)
+
+
+def _are_packed(start: bytes) -> bool:
+    return start[:1] != b"\0"
 
 
 #: Of each key group its entries, and up to where changes may have been written by then (0: nobody looks).
@@ -96,9 +102,9 @@ class AskedPages:
         check_cancelled: CheckCancelled,
     ) -> Iterator[Entry]:
         """The entries of one database partition, page by page."""
-        asked = AskedRows(prefix[2:], bucket, *ends, reverse, ASKED_ROWS)
-        rows = _PACKED_ROWS if asked.kind[1] else ASKED_ROWS
-        asked = replace(asked, rows=min(wanted.of_thread.first_entries or rows, rows))
+        rows = _PACKED_ROWS if _are_packed(ends[0]) else ASKED_ROWS
+        rows = min(wanted.of_thread.first_entries or rows, rows)
+        asked = AskedRows(prefix[2:], bucket, *ends, reverse, rows)
         page = self._waiting(prefix[:2], asked, look is not None)
         return self._entries(page, look, check_cancelled)
 
