@@ -29,6 +29,7 @@ from weir.state.tables.opened import StateTables
 from weir.types import SubtaskId
 
 GROUPS, KEYS, ROWS, APART_MS = 128, 1_000, 12, 300_000
+BOUNDS = {"first": "key-0070", "last": "key-0079"}
 FIRST_MS = 1_699_999_200_000
 
 
@@ -36,7 +37,7 @@ class Requests:
     """A store in memory whose scans for questions are read in requests, as those of a database."""
 
     def __init__(self, backend):
-        self.backend, self.made, self.scans = backend, 0, 0
+        self.backend, self.made, self.scans, self.rows = backend, 0, 0, 0
         session = SimpleNamespace(begin=self._begin, wait=lambda running, check: running.result())
         self._pages = AskedPages(session, self._read)
 
@@ -75,6 +76,7 @@ class Requests:
             stop = prefix_end(prefix) if asked.stop is None else prefix + asked.stop
             entries = self.backend.scan(prefix + asked.start, stop, reverse=asked.reverse)
             found[group] = [entry for entry, _ in zip(entries, range(asked.rows), strict=False)]
+            self.rows += len(found[group])
         return found, 0
 
 
@@ -115,10 +117,10 @@ def filled():
     return graph, backend, tables, numbers
 
 
-def asked_of(filled, path, consistency, requests):
+def asked_of(filled, path, consistency, requests, **given):
     graph, backend, tables, numbers = filled
     step, state = path.split("/")
-    question = Question(step, state, None, consistency, first="key-0070", last="key-0079")
+    question = Question(step, state, None, consistency, **(given or BOUNDS))
     asked = asked_state(graph, question)
     if consistency == "latest":
         requests.ownership = backend.ownership
@@ -165,6 +167,40 @@ def test_a_range_of_ten_keys_makes_few_requests(filled, kind, consistency):
     assert requests.made <= REQUESTS_MAX.get(kind, OTHERS_MAX)
     # Each looks into the changes that lie in front of the rows: 13 panes, what is packed, and the ends.
     assert requests.scans <= GROUPS * 19 + 250
+
+
+@pytest.fixture(scope="module")
+def whole(filled):
+    """All rows of each kind, by key."""
+    requests = Requests(filled[1])
+    return {
+        kind: asked_of(filled, path, "latest", requests, limit=KEYS).rows for kind, path in KINDS.items()
+    }
+
+
+#: So many at most, of a page of the first ten keys that makes no more requests than a range of ten; and rows of all
+#: others: three of each run, and what a group has at first of windows.
+PAGE_REQUESTS_MAX = {**REQUESTS_MAX, "sliding": 50, "distinct": 90, "window_rows": 30}
+PAGE_OTHERS_MAX, PAGE_ROWS_MAX = 30, 1_100
+PAGE_WINDOW_ROWS_MAX = {"tumbling": 2_600, "session_windows": 2_600, "window_rows": 2_600, "sliding": 8_000, "distinct": 8_000}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("bounds", [{}, {"first": "key-0070"}, {"last": "key-0909"}], ids=str)
+def test_a_page_of_ten_keys_reads_little_beside_them(filled, whole, kind, reverse, bounds):
+    requests = Requests(filled[1])
+    given = {"limit": 10, "reverse": reverse, **bounds}
+    asked_of(filled, KINDS[kind], "latest", requests, **given)
+    requests.made = requests.rows = 0
+    page = asked_of(filled, KINDS[kind], "latest", requests, **given)
+    first, last = bounds.get("first", ""), bounds.get("last", "z")
+    within = [row for row in whole[kind] if first <= row["key"] <= last][:: -1 if reverse else 1]
+    assert [row["key"] for row in page.rows] == [row["key"] for row in within[:10]]
+    assert page.rows == within[:10]
+    assert page.after == (within[9]["key"].encode() if len(within) > 10 else None)
+    assert requests.made <= PAGE_REQUESTS_MAX.get(kind, PAGE_OTHERS_MAX)
+    assert requests.rows <= PAGE_WINDOW_ROWS_MAX.get(kind, PAGE_ROWS_MAX)
 
 
 def test_of_large_entries_few_are_read_by_a_request(filled):

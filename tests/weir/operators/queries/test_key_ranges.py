@@ -168,6 +168,43 @@ def test_pages_over_many_groups_have_every_key_once_and_in_order(reverse):
         assert [key for block in blocks for key, _ in block] == expected
 
 
+@pytest.mark.parametrize("seed", range(60))
+def test_blocks_of_random_runs_are_those_of_plain_python(seed):
+    """A run says what a key has when it goes on after it; blocks have whole keys, and few runs are read on for them."""
+    random = np.random.default_rng(seed)
+    count, reverse = int(random.integers(1, 40)), bool(random.integers(2))
+    rows = int(random.choice([1, 2, 7, 50, 20_000]))
+    of_runs = []
+    for number in range(count):
+        size = int(random.choice([0, 1, 3, 60, 400]))
+        keys = sorted({b"%04d" % at for at in random.integers(3_000, size=size)}, reverse=reverse)
+        of_runs.append([(key, (number, key)) for key in keys])
+    read = 0
+
+    def run(entries):
+        nonlocal read
+        for key, told in entries:
+            read += 1
+            found = []
+            yield b"cut" + key, found
+            found.append(told)
+
+    blocks = merged_runs([run(each) for each in of_runs], rows, lambda: None, reverse=reverse, cut_bytes=3)
+    expected = sorted((key, told[0]) for entries in of_runs for key, told in entries)
+    keys = sorted({key for key, _ in expected}, reverse=reverse)
+    told = []
+    for block in blocks:
+        assert all(found == [(found[0][0], key)] for key, found in block)
+        assert not told or block[0][0] != told[-1][0], "a key is in one block"
+        if not told and rows <= 7 and len(keys) > 100 * rows:
+            assert len({key for key, _ in block}) == rows
+            # The first key of each run, and of those that have the first ones some more.
+            assert read <= count + 8 * len(block)
+        told += [(key, found[0][0]) for key, found in block]
+    assert [key for key, _ in told] == sorted((key for key, _ in told), reverse=reverse)
+    assert sorted(told) == expected
+
+
 def test_many_rows_are_read_and_made_into_arrow_some_at_a_time(graph):
     """Subtasks wait for what holds the GIL: between two looks whether a scan may go on there is little."""
     asked = asked_state(graph, Question("sums", "n", None))
