@@ -13,6 +13,7 @@ _TOGETHER = {
         "tests/scenarios/test_database_away.py",
         "tests/weir/operators/joins/test_lookup_join.py",
         "tests/weir/operators/keyed/test_value_none.py",
+        "tests/weir/state/cassandra/test_ranges.py",
         "tests/weir/state/cassandra/test_read_ahead.py",
         "tests/weir/state/cassandra/test_real_database.py",
         "tests/weir/state/cassandra/test_tls.py",
