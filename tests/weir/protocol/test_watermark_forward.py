@@ -60,16 +60,27 @@ def test_where_many_rows_pass_watermarks_follow_sooner():
     assert forward.due_s == pytest.approx(1.055)
 
 
-def test_a_source_sends_at_round_moments_and_sooner_only_with_many_rows_when_it_is_calm():
+def test_a_source_sends_at_round_moments_and_sooner_with_many_rows():
     times = WatermarkTimes(200)
     assert times.take(10.0, 1_003_000, 0, is_calm=False)
     assert times.next_s == pytest.approx(10.197)
-    assert not times.take(10.05, 1_053_000, 500, is_calm=False), "it reads as fast as it can"
+    assert not times.take(10.05, 1_053_000, 500, is_calm=False), "it reads as fast as it can, but too little"
     assert not times.take(10.05, 1_053_000, 31, is_calm=True), "few rows"
     assert not times.take(10.02, 1_023_000, 500, is_calm=True), "too soon"
     assert times.take(10.022, 1_025_000, 500, is_calm=True)
     assert not times.take(10.03, 1_033_000, 531, is_calm=True)
     assert times.take(10.198, 1_200_500, 531, is_calm=False), "once in an interval in any case"
+
+
+def test_a_source_with_a_backlog_sends_sooner_too_unless_no_step_waits():
+    times, waiting = WatermarkTimes(200), WatermarkTimes(200, soon=False)
+    for each in (times, waiting):
+        assert each.take(10.0, 1_003_000, 0, is_calm=False)
+    assert not times.take(10.021, 1_024_000, 9_000, is_calm=False), "too soon"
+    assert not times.take(10.022, 1_025_000, 1_023, is_calm=False), "too few rows"
+    assert times.take(10.022, 1_025_000, 1_024, is_calm=False)
+    assert not times.take(10.03, 1_033_000, 9_000, is_calm=False), "at most eight times in an interval"
+    assert not waiting.take(10.1, 1_103_000, 90_000, is_calm=False)
 
 
 def test_where_no_step_waits_for_event_time_nothing_is_sent_sooner():

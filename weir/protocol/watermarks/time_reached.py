@@ -12,6 +12,8 @@ _MAX_MS = 2**63 - 1
 _PER_INTERVAL_MAX, _BUSY_PER_INTERVAL_MAX = 3, 12
 #: With so many rows since the last one a watermark costs little beside them, and there is something to wait for it.
 _BUSY_ROWS = 32
+#: With so many it is cheap even where a source reads as fast as it can, and joins keep rows until they hear of others.
+_CATCH_UP_ROWS = 1_024
 #: Moments in an interval at which a source may send one sooner.
 _SOON_PER_INTERVAL = 8
 
@@ -280,9 +282,9 @@ class WatermarkForward:
 class WatermarkTimes:
     """When a source sends its watermark: at the same moments in all sources, so that combined ones rise once.
 
-    That is once in an interval. A source that has nothing to read for a moment, and has read many rows since the last
-    watermark, sends one sooner: somebody waits for it, and beside the rows it costs little. One that reads as fast as
-    it can does not: what it reads is old anyway.
+    That is once in an interval. A source that has read many rows since the last watermark sends one sooner: somebody
+    waits for it, and beside the rows it costs little. One that reads as fast as it can goes through minutes of event
+    time in an interval: what a join keeps of another input meanwhile costs more than the watermark.
     """
 
     def __init__(self, interval_ms: float, *, soon: bool = True) -> None:
@@ -305,7 +307,8 @@ class WatermarkTimes:
             is_calm: there is nothing to read for a moment.
             ends_wave: it ends what all sources read at this moment.
         """
-        is_soon = self._soon and is_calm and rows - self._sent_rows >= _BUSY_ROWS and now_s >= self._soon_s
+        soon_rows = _BUSY_ROWS if is_calm else _CATCH_UP_ROWS
+        is_soon = self._soon and rows - self._sent_rows >= soon_rows and now_s >= self._soon_s
         if now_s < self.next_s and not is_soon and not ends_wave:
             return False
         self.next_s = now_s + (self._interval_us - wall_us % self._interval_us) / 1e6
