@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from operator import itemgetter
 
 from task_manager.queries.state_copies import Entries, LivePart, StateCopy
 from weir.operators.queries.key_range import Check
 from weir.operators.queries.reading import PaneBounds, StoredReading
 from weir.protocol.queries import QueryError
+from weir.state.api import StateBackend
 from weir.state.overlay import overlaid
 from weir.state.tables.panes.window_table import WindowTable
 from weir.state.tables.stamps import UNDATED
@@ -45,6 +47,8 @@ class LiveRange(StoredReading):
         )
         #: By key group and state: what is laid over the store, in order.
         self._changes: dict[tuple[int, int], Entries] = {}
+        #: Ranges that are about to be scanned, none of which has been read yet.
+        self._begun: dict[StateBackend, list[tuple[bytes, bytes]]] = {}
 
     @property
     def groups(self) -> list[int]:
@@ -65,11 +69,24 @@ class LiveRange(StoredReading):
             self._changes[group, state_id] = changes
         # It has begun when this returns: a store that is elsewhere reads for several scans at a time.
         below = part.store.scan_for_question(start, stop, reverse=reverse)
+        if not reverse:
+            self._begun.setdefault(part.store, []).append((start, stop))
+            below = chain(self._prepared(), below)
         if not changes:
             return below
         first, last = (bisect_left(changes, bound, key=itemgetter(0)) for bound in (start, stop))
         within = changes[first:last][::-1] if reverse else changes[first:last]
         return overlaid(below, within, reverse) if within else below
+
+    def _prepared(self) -> Iterator[tuple[bytes, bytes]]:
+        """Yield nothing, and let a store prepare for all scans that have begun when the first of them is read.
+
+        Of images in an object store each would wait for a request by itself: for seconds, where there are many groups.
+        """
+        begun, self._begun = self._begun, {}
+        for store, ranges in begun.items():
+            store.will_scan(ranges, 0)
+        yield from ()
 
     def cut_ms(self, group: int, state_id: int, retention_ms: int) -> int:
         """Return the time before which nothing is there any more."""

@@ -110,6 +110,24 @@ def test_stored_captured_and_changed_keys(kind, reverse):
     assert world.scan(world.copy(), reverse) == expected
 
 
+def test_a_store_prepares_for_all_scans_that_have_begun_when_the_first_is_read():
+    """Of an image in an object store the first block of each key group was a request that waited for the one before."""
+    world = World("values")
+    expected = world.put([f"a{number}" for number in range(30)], 1)
+    world.table.flush()
+    prepared = []
+    world.backend.will_scan = lambda ranges, bytes_max: prepared.append((list(ranges), bytes_max))
+    reading = LiveRange([world.copy()])
+    ranges = [layout.state_prefix(group, STATE) for group in reading.groups]
+    ranges = [(prefix, prefix + b"\xff") for prefix in ranges]
+    scans = [reading.scan(*each) for each in ranges]
+    assert not prepared
+    assert {key for scan in scans for key, _ in scan} == expected
+    assert prepared == [(ranges, 0)]
+    assert list(reading.scan(*ranges[0], reverse=True)) == list(reading.scan(*ranges[0]))[::-1]
+    assert prepared[1:] == [([ranges[0]], 0)]
+
+
 @pytest.mark.parametrize("kind", ["cells", "values", "packed"])
 def test_refusals(kind, monkeypatch):
     world = World(kind)

@@ -58,6 +58,9 @@ class Requests:
     def scan_for_question(self, start, stop, *, reverse):
         return self.scan(start, stop, reverse=reverse)
 
+    def will_scan(self, ranges, bytes_max):
+        """As ``StateReader`` has it: a database has nothing to prepare."""
+
     def close(self):
         pass
 
