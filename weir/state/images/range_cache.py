@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -17,8 +17,9 @@ from weir.state import waits
 #: What is fetched is a multiple of it: an index of a small table comes with one request, and blocks with their
 #: neighbours, which a scan wants next.
 CHUNK_BYTES = 32 << 10
-#: Of one request, and requests of which the answers are in memory at the same time.
-_FETCHED_MAX, _REQUESTS_MAX = 1 << 20, 64
+#: Of one request, and requests that a thread makes at the same time, about as many as go out together: those of rows
+#: come behind no more of what a scan or a question begins.
+_FETCHED_MAX, _REQUESTS_MAX = 1 << 20, 24
 CACHED_BYTES_MAX = 1 << 30
 
 #: Returns ranges (file, offset, bytes) of files, several at a time.
@@ -91,31 +92,58 @@ class RangeCache:
         Raises:
             CheckpointError: one cannot be fetched.
         """
-        ranges: list[tuple[FileRef, int, int]] = []
-        own: set[tuple[str, int]] = set()
+        left = deque(
+            (file, number)
+            for file, offset, size_bytes in wanted
+            for number in range(
+                offset // CHUNK_BYTES, -(-min(offset + size_bytes, file.size_bytes) // CHUNK_BYTES)
+            )
+        )
         others: set[tuple[str, int]] = set()
-        with self._lock:
-            for file, offset, size_bytes in wanted:
-                stop = min(offset + size_bytes, file.size_bytes)
-                for number in range(offset // CHUNK_BYTES, -(-stop // CHUNK_BYTES)):
-                    name = file.path, number
-                    if name in self._slots or name in own:
-                        continue
-                    if name in self._under_way:
-                        others.add(name)
-                        continue
-                    own.add(name)
-                    begin = number * CHUNK_BYTES
-                    chunk_bytes = min(CHUNK_BYTES, file.size_bytes - begin)
-                    if ranges and _goes_on(ranges[-1], file, begin):
-                        ranges[-1] = (file, ranges[-1][1], ranges[-1][2] + chunk_bytes)
-                    else:
-                        ranges.append((file, begin, chunk_bytes))
-            self._under_way |= own
+        ranges = self._begin(left, others)
         if not ranges and not others:
             return
         with self._waiting():
-            self._bring(ranges, own, others)
+            while ranges:
+                self._bring(ranges)
+                ranges = self._begin(left, others)
+            # Nobody waits who has something under way, so nobody waits for ever.
+            with self._lock:
+                self._lock.wait_for(lambda: self._under_way.isdisjoint(others))
+
+    def _begin(
+        self, left: deque[tuple[FileRef, int]], others: set[tuple[str, int]]
+    ) -> list[tuple[FileRef, int, int]]:
+        """Take ranges off what is left of some chunks, as many as are fetched at the same time; none: nothing is left.
+
+        Of the rest nothing is under way: whoever wants a chunk of it meanwhile need not wait until its turn comes.
+
+        Args:
+            left: file and number of each chunk; those that need not be fetched are taken off, too.
+            others: gets the chunks that another thread fetches.
+        """
+        ranges: list[tuple[FileRef, int, int]] = []
+        own: set[tuple[str, int]] = set()
+        with self._lock:
+            while left:
+                file, number = left[0]
+                name = file.path, number
+                if name not in self._slots and name not in own:
+                    begin = number * CHUNK_BYTES
+                    chunk_bytes = min(CHUNK_BYTES, file.size_bytes - begin)
+                    if name in self._under_way:
+                        others.add(name)
+                    elif ranges and _goes_on(ranges[-1], file, begin):
+                        ranges[-1] = (file, ranges[-1][1], ranges[-1][2] + chunk_bytes)
+                        own.add(name)
+                    elif len(ranges) < _REQUESTS_MAX:
+                        ranges.append((file, begin, chunk_bytes))
+                        own.add(name)
+                    else:
+                        break
+                left.popleft()
+            self._under_way |= own
+        return ranges
 
     @contextlib.contextmanager
     def _waiting(self) -> Iterator[None]:
@@ -126,23 +154,18 @@ class RangeCache:
         finally:
             waits.of_thread.seconds += self._clock.monotonic_s() - began_s
 
-    def _bring(
-        self,
-        ranges: Sequence[tuple[FileRef, int, int]],
-        own: set[tuple[str, int]],
-        others: set[tuple[str, int]],
-    ) -> None:
-        """Fetch ranges with these chunks, and wait for those that others fetch."""
+    def _bring(self, ranges: Sequence[tuple[FileRef, int, int]]) -> None:
+        """Fetch ranges, the chunks of which are under way."""
+        own = {
+            (file.path, (offset + start) // CHUNK_BYTES)
+            for file, offset, size_bytes in ranges
+            for start in range(0, size_bytes, CHUNK_BYTES)
+        }
         try:
-            for start in range(0, len(ranges), _REQUESTS_MAX):
-                part = ranges[start : start + _REQUESTS_MAX]
-                for (file, offset, _), data in zip(part, self._fetch(part), strict=True):
-                    own -= self._keep(file, offset, data)
+            for (file, offset, _), data in zip(ranges, self._fetch(ranges), strict=True):
+                own -= self._keep(file, offset, data)
         finally:
             self._arrived(own)
-        # Nobody waits who has something under way, so nobody waits for ever.
-        with self._lock:
-            self._lock.wait_for(lambda: self._under_way.isdisjoint(others))
 
     def _keep(self, file: FileRef, offset: int, data: bytes) -> set[tuple[str, int]]:
         """Keep what was fetched, and return which chunks it is."""

@@ -24,7 +24,7 @@ def test_much_at_a_time_is_fetched_in_lots_and_once(tmp_path):
     with contextlib.closing(RangeCache(tmp_path, fetch)) as cache:
         wanted = [(file, offset, 10) for offset in range(0, len(content), 2 * CHUNK_BYTES)]
         cache.bring(wanted)
-        assert (sum(lots), max(lots)) == (201, 64)
+        assert (sum(lots), max(lots)) == (201, 24)
         cache.bring(wanted)
         assert [cache.read(*each) for each in wanted] == [content[at : at + 10] for _, at, _ in wanted]
         assert sum(lots) == 201
@@ -74,6 +74,30 @@ def test_what_another_thread_fetches_is_waited_for_and_fetched_once(tmp_path, fa
         # What failed there is fetched by who needs it.
         assert len(fetch.requests) == (3 if fails else 2)
         assert cache.fetched_bytes == sum(size for request in fetch.requests[fails:2] for _, size in request)
+
+
+def test_what_another_thread_comes_to_later_is_not_waited_for(tmp_path):
+    """A row waited for a second for one block: it was the last of hundreds with which a look for timers began."""
+    content = bytes(range(256)) * (200 * CHUNK_BYTES // 256)
+    file, fetch = FileRef("file", len(content)), Slow(content)
+    wanted = [(file, offset, 10) for offset in range(0, len(content), 2 * CHUNK_BYTES)]
+    with contextlib.closing(RangeCache(tmp_path, fetch)) as cache:
+        first = threading.Thread(target=lambda: cache.bring(wanted))
+        first.start()
+        assert fetch.asked.wait(60)
+        found = []
+        second = threading.Thread(target=lambda: found.append(cache.read(*wanted[-1])))
+        second.start()
+        second.join(60)
+        try:
+            assert found == [content[wanted[-1][1] : wanted[-1][1] + 10]]
+        finally:
+            fetch.let.set()
+            first.join(60)
+            second.join(60)
+        assert sorted(offset for request in fetch.requests for offset, _ in request) == [
+            offset for _, offset, _ in wanted
+        ]
 
 
 def test_what_a_thread_waits_for_is_time_that_more_rows_would_share(tmp_path):
