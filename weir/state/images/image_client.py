@@ -7,7 +7,8 @@ in those behind it.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator, Sequence
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from operator import itemgetter
 
@@ -129,28 +130,49 @@ class ImageClient:
         reverse: bool = False,
         bytes_max: int = 0,
     ) -> Iterator[tuple[bytes, bytes]]:
-        """Entries of a range in key order (or the reverse); see ``RemoteStateClient``."""
-        ranges = _ranges(start, stop, prefixes)
+        """Entries of a range in key order (or the reverse); see ``RemoteStateClient``.
+
+        The images stay open for it, also when no group needs them any more: a question begins many scans, and reads
+        them when the groups have arrived. Each would open an image in an object store anew.
+        """
+        held = _Held(self._use, self._ids)
+        return self._entries(held, _ranges(start, stop, prefixes), reverse, bytes_max)
+
+    def _entries(
+        self, held: _Held, ranges: list[tuple[bytes, bytes | None]], reverse: bool, bytes_max: int
+    ) -> Iterator[tuple[bytes, bytes]]:
         size_bytes = 0
-        with ExitStack() as stack:
-            images = [stack.enter_context(self._use(image_id)) for image_id in self._ids]
+        try:
             for number, (first, last) in enumerate(reversed(ranges) if reverse else ranges):
                 if not reverse and number % _SCANS_TOGETHER == 0:
                     together = ranges[number : number + _SCANS_TOGETHER]
-                    for image in images:
+                    for image in held.images:
                         image.will_scan(together, bytes_max // len(together))
-                streams = [image.scan(first, last, reverse=reverse) for image in images]
+                streams = [image.scan(first, last, reverse=reverse) for image in held.images]
                 for key, value in first_of_each(streams, reverse):
                     yield key, value
                     size_bytes += len(key) + len(value)
                     if bytes_max and size_bytes >= bytes_max:
                         return
+        finally:
+            held.let_go()
 
     def close(self) -> None:
         """No group of the caller needs the images any more; safe to call twice."""
         on_close, self._on_close = self._on_close, None
         if on_close is not None:
             on_close()
+
+
+class _Held:
+    """Images that are in use until :meth:`let_go`, or until a scan that nobody has begun to read is dropped."""
+
+    def __init__(self, use: UseImage, image_ids: Iterable[str]) -> None:
+        with ExitStack() as stack:
+            #: What counts first comes first.
+            self.images = [stack.enter_context(use(image_id)) for image_id in image_ids]
+            self.let_go = weakref.finalize(self, stack.pop_all().close)
+        self.let_go.atexit = False
 
 
 def _ranges(start: bytes, stop: bytes | None, prefixes: Sequence[bytes]) -> list[tuple[bytes, bytes | None]]:

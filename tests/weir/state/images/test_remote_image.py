@@ -314,3 +314,25 @@ def test_damage_is_told_with_the_file(tmp_path):
         data = whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :] if at + 1 else whole
         with pytest.raises(UnknownTableError):
             read_index(len(data), lambda offset, size_bytes, data=data: data[offset : offset + size_bytes])
+
+
+def test_a_scan_holds_its_image_when_no_group_needs_it_any_more(tmp_path):
+    """A question begins a scan for each key group: when these had arrived each of them opened the image anew."""
+    chance, model = random.Random(7), {}
+    store = far_store(tmp_path)
+    image = published(store, tmp_path, SMALL_SETTINGS, chance, model, changes=3)
+    images = Images(store, tmp_path / "reader", SMALL_SETTINGS, fetched_bytes_max=0)
+    images.register([image])
+    images.open_main(None).close()
+    client = images.connect(image_address(image.image_id))
+    scans = [client.scan(b"", None, prefixes=[encode_key(group, STATE, b"")[:4]]) for group in range(GROUPS)]
+    dropped = client.scan(b"", None, prefixes=[b""])
+    client.close()
+    fetched = images.fetched[0]
+    assert images.open_images() == [image.image_id]
+    assert [entry for scan in scans for entry in scan] == sorted(model.items())
+    assert images.fetched[0] == fetched
+    assert images.open_images() == [image.image_id]
+    del dropped
+    assert images.open_images() == []
+    images.close()
