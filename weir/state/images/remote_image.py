@@ -69,7 +69,8 @@ class RemoteImage(StateReader):
         self._block_bytes = 0
         self._closed = False
         if places:
-            # Rather now than when rows wait.
+            # Rather now than when rows wait; the end of the table at once, not its parts one after the other.
+            self._bring_indexes({places[0].number: places[0]})
             self._index(places[0])
 
     def bring_indexes(self) -> None:

@@ -336,3 +336,30 @@ def test_a_scan_holds_its_image_when_no_group_needs_it_any_more(tmp_path):
     del dropped
     assert images.open_images() == []
     images.close()
+
+
+def test_an_image_is_opened_with_one_request_for_its_first_table(tmp_path, monkeypatch):
+    """The job starts again when all images are open: the footer and the index followed one another."""
+    chance, store = random.Random(8), far_store(tmp_path)
+    owner = Images(store, tmp_path / "owner", SMALL_SETTINGS)
+    backend = owner.open_main(None)
+    backend.write([(key(name, 1), chance.randbytes(300)) for name in range(20_000)])
+    image, _ = ImagePublisher(store, backend, tmp_path / "owner", "owner").take(1).publish()
+    backend.close()
+    owner.close()
+    images = Images(store, tmp_path / "reader", SMALL_SETTINGS, fetched_bytes_max=0)
+    images.register([image])
+    images.open_main(None).close()
+    requests, read_ranges = [], store.read_ranges
+
+    def noted(ranges):
+        requests.append([(file.path, size_bytes) for file, _, size_bytes in ranges])
+        return read_ranges(ranges)
+
+    # What the thread that brings all indexes would fetch is not counted.
+    monkeypatch.setattr(RemoteImage, "bring_indexes", lambda self: None)
+    monkeypatch.setattr(store, "read_ranges", noted)
+    images.connect(image_address(image.image_id)).close()
+    assert len(requests) == len(requests[0]) == 1
+    assert requests[0][0][1] > CHUNK_BYTES
+    images.close()
