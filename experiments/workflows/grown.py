@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from experiments.workflows.driver import Launch
-from experiments.workflows.growth import check_room, fill, launch_and_wait, restore_ms
+from experiments.workflows.growth import check_room, fill, launch_and_wait, measure_restore
 from experiments.workflows.trial import Say, Trial
 from weir.errors import ConfigError
 
@@ -67,20 +67,26 @@ def measure_grown(
         rates, held_bytes = [], 0
         for prefix, size in (("empty", 0), ("grown", options.grown_bytes)):
             fill(trial, done, size, launch.payload, say)
+            if size:
+                # Else only a part of it is restored, and the rest is processed again.
+                say("waiting for a checkpoint with all of it")
+                trial.wait_for_checkpoint()
             held_bytes = sum(each.workflows * each.tasks * each.payload_bytes for each in done)
             say(f"{prefix}: {launch.commands:,} commands")
             took_s = launch_and_wait(trial, done, replace(launch, prefix=prefix))
             rates.append(launch.commands / took_s)
         trial.wait_for_standbys()
         resident_bytes = trial.peak_resident_bytes()
-        restored_ms = restore_ms(trial, done, launch.payload)
+        restore = measure_restore(trial, done, launch.payload)
         sums = trial.sums()
         return {
             "ratio": round(rates[1] / rates[0], 2),
             "grown_bytes": held_bytes,
             "commands_per_second_empty": round(rates[0]),
             "commands_per_second_grown": round(rates[1]),
-            "restore_first_output_ms": restored_ms,
+            "restore_first_output_ms": restore.first_output_ms,
+            "restore_caught_up_ms": restore.caught_up_ms,
+            "restore_replayed_commands": restore.replayed,
             "restore_fetched_bytes": sum(item["fetched_bytes"] for item in trial.status()["task_managers"]),
             "peak_resident_bytes": resident_bytes,
             "wrong": trial.wrong(done, sums),

@@ -186,6 +186,18 @@ class Trial:
         if self._has_standbys:
             self.cluster.wait_for(are_here, "the standbys to have a checkpoint", timeout_s)
 
+    def wait_for_checkpoint(self, timeout_s: float = 1200.0) -> None:
+        """Return when a checkpoint that begins after the call is complete.
+
+        Raises:
+            ClusterError: none is in time.
+        """
+        # The next one may have begun.
+        wanted = (self.status()["latest_checkpoint"] or 0) + 2
+        self.cluster.wait_for(
+            lambda status: (status["latest_checkpoint"] or 0) >= wanted, "a checkpoint", timeout_s
+        )
+
     def cpu_s(self) -> dict[str, float]:
         """Processor time of each process of the job so far."""
         processes = self.cluster.processes
