@@ -176,16 +176,20 @@ def test_a_range_of_ten_keys_makes_few_requests(filled, kind, consistency):
 def whole(filled):
     """All rows of each kind, by key."""
     requests = Requests(filled[1])
-    return {
-        kind: asked_of(filled, path, "latest", requests, limit=KEYS).rows for kind, path in KINDS.items()
-    }
+    return {kind: asked_of(filled, path, "latest", requests, limit=KEYS).rows for kind, path in KINDS.items()}
 
 
 #: So many at most, of a page of the first ten keys that makes no more requests than a range of ten; and rows of all
 #: others: three of each run, and what a group has at first of windows.
 PAGE_REQUESTS_MAX = {**REQUESTS_MAX, "sliding": 50, "distinct": 90, "window_rows": 30}
 PAGE_OTHERS_MAX, PAGE_ROWS_MAX = 30, 1_100
-PAGE_WINDOW_ROWS_MAX = {"tumbling": 2_600, "session_windows": 2_600, "window_rows": 2_600, "sliding": 8_000, "distinct": 8_000}
+PAGE_WINDOW_ROWS_MAX = {
+    "tumbling": 2_600,
+    "session_windows": 2_600,
+    "window_rows": 2_600,
+    "sliding": 8_000,
+    "distinct": 8_000,
+}
 
 
 @pytest.mark.parametrize("kind", KINDS)
