@@ -44,7 +44,12 @@ class SourceSubtask(Subtask):
         self._rows_max, self._have_rows = rows_max, frozenset(have_rows)
         grace_ms, idle_ms = int(parts.timers.out_of_order_grace_period_ms), parts.timers.idle_timeout_ms
         self._times = ReaderTimes(parts.chain, strategy, grace_ms, idle_ms)
-        self._moments = WatermarkTimes(parts.timers.watermark_interval_ms, soon=parts.timers.watermarks_soon)
+        timers = parts.timers
+        self._moments = WatermarkTimes(
+            timers.watermark_interval_ms,
+            soon=timers.watermarks_soon,
+            in_backlogs=timers.watermarks_soon_in_backlogs,
+        )
         #: Name of the reader's step, once it is open.
         self._step = ""
         #: Why it reads nothing now, whatever rows there are; empty: it reads.

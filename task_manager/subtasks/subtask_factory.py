@@ -269,4 +269,5 @@ class SubtaskFactory:
             batch_rows_max=self._config.batch_size,
             gathering=self._network.gathering,
             watermarks_soon=graph.waits_for_event_time,
+            watermarks_soon_in_backlogs=graph.keeps_rows_of_inputs,
         )

@@ -35,6 +35,8 @@ class SubtaskTimers:
     gathering: Gathering | None = None
     #: Some step of the job does something when a watermark comes.
     watermarks_soon: bool = True
+    #: Some step keeps rows of one input until others have come as far.
+    watermarks_soon_in_backlogs: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,7 +74,7 @@ class ControlPlaneConfig(Section):
     )
     watermark_interval: float = setting(
         0.2,
-        "How often sources emit a watermark; one that reads many rows does so eight times as often.",
+        "How often sources emit a watermark; one that keeps up and reads many rows does so eight times as often.",
         "s",
         gt=0,
         le=3600,

@@ -305,6 +305,11 @@ class PhysicalGraph:
         """Return whether a step does something when a watermark comes."""
         return any(node.spec.waits_for_event_time for stage in self.stages for node in stage.nodes)
 
+    @property
+    def keeps_rows_of_inputs(self) -> bool:
+        """Return whether a step keeps rows of one input until others have come as far."""
+        return any(node.spec.keeps_rows_of_inputs for stage in self.stages for node in stage.nodes)
+
     @cached_property
     def row_watermarks(self) -> RowWatermarks:
         """Which batches say what the watermark is as of each row: what the step needs that needs most."""

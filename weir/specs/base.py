@@ -81,6 +81,11 @@ class OperatorSpec:
         return False
 
     @property
+    def keeps_rows_of_inputs(self) -> bool:
+        """Return whether it keeps rows of an input until others have come as far: backlogs need watermarks soon."""
+        return False
+
+    @property
     def row_watermarks(self) -> RowWatermarks:
         """Which batches of the job must say what the watermark is as of each row, for this step."""
         return RowWatermarks.LATE if self.waits_for_event_time else RowWatermarks.NONE

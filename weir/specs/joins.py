@@ -122,6 +122,11 @@ class JoinSpec(KeyedSpec):
         return self.bounds is not None
 
     @property
+    def keeps_rows_of_inputs(self) -> bool:
+        """Return whether rows go when all inputs have passed them."""
+        return self.is_bounded
+
+    @property
     def time_words(self) -> str | None:
         """The times that belong together; see :class:`OperatorSpec`."""
         return None if self.bounds is None else self.bounds.words

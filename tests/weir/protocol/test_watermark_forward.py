@@ -60,11 +60,11 @@ def test_where_many_rows_pass_watermarks_follow_sooner():
     assert forward.due_s == pytest.approx(1.055)
 
 
-def test_a_source_sends_at_round_moments_and_sooner_with_many_rows():
+def test_a_source_sends_at_round_moments_and_sooner_only_with_many_rows_when_it_is_calm():
     times = WatermarkTimes(200)
     assert times.take(10.0, 1_003_000, 0, is_calm=False)
     assert times.next_s == pytest.approx(10.197)
-    assert not times.take(10.05, 1_053_000, 500, is_calm=False), "it reads as fast as it can, but too little"
+    assert not times.take(10.05, 1_053_000, 500, is_calm=False), "it reads as fast as it can"
     assert not times.take(10.05, 1_053_000, 31, is_calm=True), "few rows"
     assert not times.take(10.02, 1_023_000, 500, is_calm=True), "too soon"
     assert times.take(10.022, 1_025_000, 500, is_calm=True)
@@ -72,8 +72,8 @@ def test_a_source_sends_at_round_moments_and_sooner_with_many_rows():
     assert times.take(10.198, 1_200_500, 531, is_calm=False), "once in an interval in any case"
 
 
-def test_a_source_with_a_backlog_sends_sooner_too_unless_no_step_waits():
-    times, waiting = WatermarkTimes(200), WatermarkTimes(200, soon=False)
+def test_a_source_with_a_backlog_sends_sooner_only_where_a_step_keeps_rows_until_then():
+    times, waiting = WatermarkTimes(200, in_backlogs=True), WatermarkTimes(200)
     for each in (times, waiting):
         assert each.take(10.0, 1_003_000, 0, is_calm=False)
     assert not times.take(10.021, 1_024_000, 9_000, is_calm=False), "too soon"

@@ -12,7 +12,7 @@ _MAX_MS = 2**63 - 1
 _PER_INTERVAL_MAX, _BUSY_PER_INTERVAL_MAX = 3, 12
 #: With so many rows since the last one a watermark costs little beside them, and there is something to wait for it.
 _BUSY_ROWS = 32
-#: With so many it is cheap even where a source reads as fast as it can, and joins keep rows until they hear of others.
+#: The same where a source reads as fast as it can.
 _CATCH_UP_ROWS = 1_024
 #: Moments in an interval at which a source may send one sooner.
 _SOON_PER_INTERVAL = 8
@@ -282,14 +282,21 @@ class WatermarkForward:
 class WatermarkTimes:
     """When a source sends its watermark: at the same moments in all sources, so that combined ones rise once.
 
-    That is once in an interval. A source that has read many rows since the last watermark sends one sooner: somebody
-    waits for it, and beside the rows it costs little. One that reads as fast as it can goes through minutes of event
-    time in an interval: what a join keeps of another input meanwhile costs more than the watermark.
+    That is once in an interval. A source that has nothing to read for a moment, and has read many rows since the last
+    watermark, sends one sooner: somebody waits for it, and beside the rows it costs little. One that reads as fast as
+    it can does not: what it reads is old anyway, and windows that end together cost less. But it goes through minutes
+    of event time in an interval: what a join keeps of another input meanwhile costs more than the watermark.
     """
 
-    def __init__(self, interval_ms: float, *, soon: bool = True) -> None:
-        """``interval_ms``: between two watermarks; ``soon``: some step of the job waits for them."""
-        self._soon = soon
+    def __init__(self, interval_ms: float, *, soon: bool = True, in_backlogs: bool = False) -> None:
+        """A source that has sent none.
+
+        Args:
+            interval_ms: between two watermarks.
+            soon: some step of the job waits for them.
+            in_backlogs: also while the source reads as fast as it can, as some step keeps rows until they come.
+        """
+        self._soon, self._in_backlogs = soon, in_backlogs
         self._interval_us = int(interval_ms * 1e3)
         self._soon_us = max(self._interval_us // _SOON_PER_INTERVAL, 1)
         #: Monotonic second of the next regular one.
@@ -307,8 +314,8 @@ class WatermarkTimes:
             is_calm: there is nothing to read for a moment.
             ends_wave: it ends what all sources read at this moment.
         """
-        soon_rows = _BUSY_ROWS if is_calm else _CATCH_UP_ROWS
-        is_soon = self._soon and rows - self._sent_rows >= soon_rows and now_s >= self._soon_s
+        may_be_soon = self._soon and (is_calm or self._in_backlogs) and now_s >= self._soon_s
+        is_soon = may_be_soon and rows - self._sent_rows >= (_BUSY_ROWS if is_calm else _CATCH_UP_ROWS)
         if now_s < self.next_s and not is_soon and not ends_wave:
             return False
         self.next_s = now_s + (self._interval_us - wall_us % self._interval_us) / 1e6
