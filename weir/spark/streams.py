@@ -68,7 +68,7 @@ def spark_watermarks(nodes: Mapping[str, Node]) -> dict[str, int]:
     That is before any step drops rows: the watermark is the one of the source.
     """
     timed = (node for node in nodes.values() if isinstance(node.spec, JoinSpec | WindowAggregateSpec))
-    found = {}
+    found: dict[str, int | None] = {}
     for node in timed:
         for item in node.inputs:
             found |= {each.step: each.bound_ms for each in upstream_of(nodes, item.producer)}
