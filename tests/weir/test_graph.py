@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 import weir
+from weir.examples import nexmark
 from weir.plan.checks import checked_graph
 from weir.plan.graph import Exchange, Input, Node
 from weir.plan.stages import physical_graph
@@ -240,3 +241,9 @@ def test_a_job_waits_for_event_time_if_a_step_does():
     assert waits(lambda rows: rows.deduplicate("first", within="1m"))
     assert waits(lambda rows: rows.window(weir.tumbling("1m")).aggregate("w", n=weir.count()))
     assert waits(lambda rows: rows.apply("own", weir.Operator))
+
+
+@pytest.mark.parametrize(("query", "keeps"), [("q4", True), ("q8", True), ("q3", False), ("q7", False)])
+def test_a_join_within_bounds_keeps_rows_until_all_inputs_have_passed_them(query, keeps):
+    # q3 joins without bounds: its rows stay whatever the watermark.
+    assert physical_graph(nexmark.build(query).build()).keeps_rows_of_inputs == keeps
