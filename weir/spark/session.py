@@ -30,6 +30,8 @@ MASTER_CONNECT_TIMEOUT_S = 3.0
 DEFAULT_MASTER = "local[*]"
 _LOCAL_MASTER = re.compile(r"local(\[(\*|[1-9]\d*)\])?")
 _DEFAULT_MASTER_PORT = 7077
+#: All that Spark says where one of its threads waited for another one, which failed.
+_OUTER = "Exception thrown in awaitResult"
 #: Spark puts these into the environment of a stateful function, perhaps while it sends that function to tasks, which
 #: then fail with an OptionalDataException. Where these are there already, the map does not grow.
 _PUT_BY_STREAMS = (
@@ -153,7 +155,9 @@ def spark_failures() -> Iterator[None]:
     try:
         yield
     except (bridge_error, PySparkException) as error:
-        raise SparkFailedError(f"Spark failed: {innermost_cause(str(error))}") from error
+        # What its JVM says is whole in the trace only, which PySpark keeps to itself.
+        trace = getattr(error, "_stackTrace", None) or ""
+        raise SparkFailedError(f"Spark failed: {told_cause(str(error), trace)}") from error
 
 
 def started_too_slowly(error: object) -> bool:
@@ -170,6 +174,11 @@ def spark_path(path: Path) -> str:
     Hadoop does not decode percent signs, so ``Path.as_uri()`` would name another directory for ``my events``.
     """
     return f"file://{path}"
+
+
+def told_cause(text: str, trace: str) -> str:
+    """Return what explains a failure in one line: of the JVM's trace where Spark's text says only where it waited."""
+    return innermost_cause(trace if _OUTER in text and trace else text)
 
 
 def innermost_cause(text: str) -> str:

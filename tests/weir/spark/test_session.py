@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from weir.errors import ConfigError, ConnectionLostError
-from weir.spark.session import SparkFailedError, check_master, innermost_cause, spark_failures
+from weir.spark.session import SparkFailedError, check_master, innermost_cause, spark_failures, told_cause
 
 
 @pytest.mark.parametrize("master", ["local", "local[2]", "local[*]", "yarn", "k8s://https://example.org:443"])
@@ -65,6 +65,24 @@ def test_what_a_python_process_raised_is_one_line():
     )
     told = 'weir.errors.UserFunctionError: step \'each\': process raised ValueError: thirteen; row: {"k":"b"}'
     assert innermost_cause(trace) == told
+
+
+def test_where_one_thread_of_spark_waited_for_another_the_trace_says_why():
+    outer = "[UNCLASSIFIED_ERROR] Exception thrown in awaitResult: "
+    trace = "\n".join(
+        [
+            f"org.apache.spark.SparkException: {outer}",
+            "\tat org.apache.spark.Foo",
+            "Caused by: java.io.FileNotFoundException: File file:/in/part-1 does not exist",
+            "\tat org.apache.hadoop.Bar",
+        ]
+    )
+    assert told_cause(outer, trace) == "java.io.FileNotFoundException: File file:/in/part-1 does not exist"
+    assert told_cause(outer, "") == outer.strip()
+    assert (
+        told_cause("[PATH_NOT_FOUND] Path does not exist: in", trace)
+        == "[PATH_NOT_FOUND] Path does not exist: in"
+    )
 
 
 def test_a_failed_start_says_the_exception_and_no_warning():
