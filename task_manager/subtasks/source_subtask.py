@@ -148,10 +148,11 @@ class SourceSubtask(Subtask):
         if without:
             self._chain.output.broadcast(Watermark(WATERMARK_MIN_MS, without))
         self._times.follow(began)
-        self._times.has_rows(self._clock.monotonic_s())
         if not began.finished:
             self._times.tell(self._clock.monotonic_s())
             self.progress.read_watermark_ms = self._times.time_ms
+        # Nobody has asked it for rows yet.
+        self._times.has_rows(self._clock.monotonic_s())
         return began.finished
 
     def _read(self) -> None:

@@ -199,7 +199,6 @@ class LocalSource(LocalSubtask):
         self._is_reading = True
         with naming_step(self.step):
             self.reader.open(self._context)
-        self._times.has_rows(self._clock.monotonic_s())
 
     def tell_first(self) -> None:
         """Say what is known of event time before the first row; every source is open."""
@@ -210,6 +209,8 @@ class LocalSource(LocalSubtask):
             self.end()
         else:
             self._times.tell(self._clock.monotonic_s())
+            # Nobody has asked it for rows yet.
+            self._times.has_rows(self._clock.monotonic_s())
 
     @property
     def aligned(self) -> AlignedSource | None:

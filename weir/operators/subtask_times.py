@@ -68,8 +68,9 @@ class ReaderTimes(Generic[OutputT]):
         self._watermark = SourceWatermark(grace_period_ms if grace_ms is None else grace_ms)
         self._idle_timeout_ms = idle_timeout_ms if idle_ms is None else idle_ms
         self._shown_ms = WATERMARK_MIN_MS
-        #: Monotonic second at which it last had rows.
+        #: Monotonic second at which it last had rows, and at which it was first seen without any since; None: not yet.
         self._data_s = 0.0
+        self._silent_s: float | None = None
         self._consumers_are_idle = False
 
     @property
@@ -105,7 +106,7 @@ class ReaderTimes(Generic[OutputT]):
 
     def has_rows(self, now_s: float) -> None:
         """Note that it had rows at this monotonic second, read or not: it is not idle."""
-        self._data_s, self.is_idle = now_s, False
+        self._data_s, self._silent_s, self.is_idle = now_s, None, False
 
     def follow(self, polled: Poll) -> bool:
         """Take the watermark after what was read, and processed; returns whether it rises."""
@@ -113,7 +114,7 @@ class ReaderTimes(Generic[OutputT]):
 
     def be_idle(self) -> None:
         """Do not hold the watermark back until there are rows again."""
-        self._data_s = float("-inf")
+        self._silent_s = float("-inf")
 
     def tell(self, now_s: float, *, is_silent: bool = False) -> None:
         """Tell operators and consumers of the watermark, or of idleness, if that is news.
@@ -122,7 +123,10 @@ class ReaderTimes(Generic[OutputT]):
         """
         chain, output, early = self._chain, self._chain.output, self._chain.early_sides
         time_ms = self._watermark.time_ms
-        is_idle = (now_s - self._data_s) * 1e3 >= self._idle_timeout_ms
+        if self._silent_s is None:
+            # Nobody looked since it had rows: a process that got no processor for so long is not an idle source.
+            self._silent_s = now_s
+        is_idle = (now_s - self._silent_s) * 1e3 >= self._idle_timeout_ms
         # Of an idle source it rises when its last splits become idle.
         rises = time_ms > self._shown_ms
         if rises or (self._consumers_are_idle and not is_idle and time_ms != WATERMARK_MIN_MS):

@@ -75,7 +75,18 @@ def unreachable(who: str, bootstrap: str, error: KafkaError) -> InputError:
     failure = InputError(
         f"{where}: the topic is not there ({error.str()}); create it, or correct its name"
         if error.code() in ABSENT
-        else f"{where} does not answer: {error.str()}; check the addresses, and that it runs"
+        else f"{where} does not answer: {_guessed(error)}; check the addresses, and that it runs"
     )
     failure.failure_kind = FailureKind.OUTAGE
     return failure
+
+
+def _guessed(error: KafkaError) -> str:
+    """Return what the client says, and asks of a handshake that the other side ended, which it does not always do."""
+    text: str = error.str()
+    hung_up = error.code() == KafkaError._TRANSPORT and "SSL_HANDSHAKE" in text
+    return (
+        f"{text}: connecting to a PLAINTEXT {_WRONG_LISTENER}"
+        if hung_up and _WRONG_LISTENER not in text
+        else text
+    )

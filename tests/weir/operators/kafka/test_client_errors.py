@@ -278,6 +278,19 @@ def test_the_guess_that_one_side_lacks_tls_is_not_replaced_by_what_the_next_hand
     assert more_telling(unknown, hung_up) is unknown
 
 
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("closed by peer (after 0ms in state SSL_HANDSHAKE)", True),
+        ("Connection refused (after 0ms in state CONNECT)", False),
+    ],
+)
+def test_a_handshake_that_the_other_side_ends_is_maybe_with_a_listener_without_tls(said, told):
+    """The client guesses so only if it sees the end at another moment."""
+    message = str(unreachable("sink out", "127.0.0.1:1", KafkaError(KafkaError._TRANSPORT, said)))
+    assert ("connecting to a PLAINTEXT broker listener?; check the addresses" in message) is told
+
+
 def test_a_source_that_ends_does_not_wait_for_an_answer_of_brokers(monkeypatch):
     monkeypatch.setattr(reading, "_ANSWER_TIMEOUT_S", 60.0)
     with socket.create_server(("127.0.0.1", 0)) as silent:
