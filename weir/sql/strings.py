@@ -9,6 +9,8 @@ from weir.sql.regexps import of_ascii
 
 #: Up to this part a text is divided into columns, beyond it into a list.
 _COLUMNS_MAX = 64
+#: Into so many a text is divided at least, so that the first places of it share one expression.
+_SHARED_PARTS = 7
 #: More characters than a text has.
 _LONGEST = 1 << 40
 
@@ -62,7 +64,7 @@ def split_part(text: pl.Expr, delimiter: pl.Expr, place: pl.Expr) -> pl.Expr:
         between, number = pl.select(delimiter).item(), pl.select(place).item()
         if between and number is not None and 0 < number <= _COLUMNS_MAX:
             # Not into a list of all parts; of several places of a text the same expression, which is computed once.
-            parts = text.str.splitn(between, max(number + 1, 8))
+            parts = text.str.splitn(between, max(number + 1, _SHARED_PARTS))
             return where_known(parts.struct.field(f"field_{number - 1}").fill_null(""), text)
     index = pl.when(place > 0).then(place - 1).when(place < 0).then(place)
     parts = text.str.split(delimiter)
