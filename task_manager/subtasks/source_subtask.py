@@ -152,7 +152,7 @@ class SourceSubtask(Subtask):
             self._times.tell(self._clock.monotonic_s())
             self.progress.read_watermark_ms = self._times.time_ms
         # Nobody has asked it for rows yet.
-        self._times.has_rows(self._clock.monotonic_s())
+        self._times.has_rows()
         return began.finished
 
     def _read(self) -> None:
@@ -181,7 +181,7 @@ class SourceSubtask(Subtask):
                 else:
                     self._process(polled.batch, polled.size_bytes)
                 self._polled = None
-                times.has_rows(self._clock.monotonic_s())
+                times.has_rows()
                 self.progress.is_idle = False
             times.follow(polled)
             self.progress.read_watermark_ms = times.time_ms
@@ -258,7 +258,7 @@ class SourceSubtask(Subtask):
         # It has rows, so that it is not idle; if it was, it says so again when it comes to that.
         self.progress.is_idle = False
         while not self._held_by and not self._may_read:
-            self._times.has_rows(self._clock.monotonic_s())
+            self._times.has_rows()
             deadline_s = self._housekeeping()
             self._make_watermark(self._clock.monotonic_s(), self._clock.now_us())
             self._poll(min(deadline_s, self._moments.next_s))

@@ -96,8 +96,12 @@ class StepParts:
 
         ``passed_id`` returns the last checkpoint whose barrier the subtask passed on.
         """
-        if not {node.name for node in stage.nodes} & set(self._settings.isolated_steps):
+        own = [node.name for node in stage.nodes if node.name in self._settings.isolated_steps]
+        if not own:
             return None
+        for step in own:
+            # Also a deployment that meets no such row tells the next one that it began, and from where.
+            self._letters.begin(step)
         return Isolation(
             self._settings.isolated_steps,
             lambda step: self._letters.of_step(subtask, step, passed_id),

@@ -112,7 +112,10 @@ def test_jobs_say_the_same_as_in_one_process(make_cluster, tmp_path, release, pa
     found = said_on_processes(cluster, tmp_path / "out", compare)
     poison = {letter for letter in found["dead letters"] if letter[0] == POISONED}
     assert {json.loads(letter[-1])["v"] for letter in poison} == POISON
-    assert sum(found["dead letters"].pop(letter) for letter in poison) == len(POISON)
+    kept = (cluster.directory / "dead_letters").rglob(f"{POISONED}.*")
+    assert sum(found["dead letters"].pop(letter) for letter in poison) == len(POISON), [
+        path.read_text() for path in kept
+    ]
     wrong = differences(expected, found)
     # pytest cuts long ones.
     few = {name: [list(items.items())[:5] for items in both] for name, both in wrong.items()}

@@ -136,7 +136,7 @@ def watermark_alignment(max_drift: str | dt.timedelta, *, group: str = "default"
 
     A subtask whose watermark is more than ``max_drift`` ahead of the lowest one of the group reads nothing until that
     has followed. Subtasks that are idle, or at their end, do not count. Subtasks learn of each other with the
-    heartbeats of task managers (``heartbeat_interval_ms``): a drift that is read in less time slows them down.
+    heartbeats of task managers, every 0.05 s while one waits: a drift that is read in less time slows them down.
 
     Args:
         max_drift: how far ahead, such as "1m", of event time.

@@ -210,7 +210,7 @@ class LocalSource(LocalSubtask):
         else:
             self._times.tell(self._clock.monotonic_s())
             # Nobody has asked it for rows yet.
-            self._times.has_rows(self._clock.monotonic_s())
+            self._times.has_rows()
 
     @property
     def aligned(self) -> AlignedSource | None:
@@ -225,7 +225,7 @@ class LocalSource(LocalSubtask):
             times.drift.told(lowest_ms[times.drift.group])
         if not times.may_read:
             # It has rows, so that it is not idle.
-            times.has_rows(self._clock.monotonic_s())
+            times.has_rows()
         return times.may_read
 
     def poll(self) -> Poll:
@@ -235,7 +235,7 @@ class LocalSource(LocalSubtask):
         if polled.batch is not None:
             self._rows_in += polled.batch.num_rows
             self.chain.process(polled.batch)
-            self._times.has_rows(self._clock.monotonic_s())
+            self._times.has_rows()
         self.watermark_rose = self._times.follow(polled)
         if polled.finished:
             self.end()

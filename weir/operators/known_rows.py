@@ -49,10 +49,9 @@ class KnownRows:
         self.restored_id = restored_id
         self._lock = Lock()
         self._left: Counter[str] | None = None
-        self._paths = sorted(glob.glob(f"{glob.escape(stem)}.*.jsonl"))
         #: Whether a newer deployment runs, and how much of the file beside the letters was looked at for that.
         self._is_over, self._looked_bytes = False, 0
-        if self._paths or generation > 1:
+        if generation > 1 or self._paths():
             with suppress(OSError):
                 # That there is no folder is said where the file cannot be written.
                 private_directory(Path(stem).parent)
@@ -92,6 +91,9 @@ class KnownRows:
         self._is_over = max(began, default=0) > self.generation
         return self._is_over
 
+    def _paths(self) -> list[str]:
+        return sorted(glob.glob(f"{glob.escape(self._stem)}.*.jsonl"))
+
     def _note(self, what: Mapping[str, object]) -> None:
         """Task managers of one machine share the file: a line is one write, which the system appends as a whole."""
         line = orjson.dumps({"generation": self.generation, **what})
@@ -117,7 +119,8 @@ class KnownRows:
             restored[entry["generation"]] = entry["restored"]
         for entry in _entries(beside, "row", "checkpoint"):
             met[entry["generation"]].append((entry["row"], entry["checkpoint"]))
-        for entry in islice(_entries(self._paths, "length", "raw", "checkpoint"), KNOWN_MAX):
+        # Who was given up may have written its first letter since this deployment began.
+        for entry in islice(_entries(self._paths(), "length", "raw", "checkpoint"), KNOWN_MAX):
             row = _digest(entry["length"], entry["raw"])
             written[entry["generation"]].append((row, entry["checkpoint"]))
         earlier = sorted(number for number in {*restored, *met, *written} if number < self.generation)

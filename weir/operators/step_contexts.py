@@ -96,11 +96,12 @@ class StepLetters:
             step,
             subtask.subtask_index,
             raw_bytes_max=self._raw_bytes_max,
-            known_rows=self._known_rows_of(step),
+            known_rows=self.begin(step),
             passed_id=passed_id,
         )
 
-    def _known_rows_of(self, step: str) -> KnownRows:
+    def begin(self, step: str) -> KnownRows:
+        """Return the rows that a step put aside before the restart that led here; notes that this deployment began."""
         with self._lock:
             if step not in self._known_rows:
                 stem = letters_stem(self._directory, self._job, step)

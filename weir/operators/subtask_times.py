@@ -68,8 +68,7 @@ class ReaderTimes(Generic[OutputT]):
         self._watermark = SourceWatermark(grace_period_ms if grace_ms is None else grace_ms)
         self._idle_timeout_ms = idle_timeout_ms if idle_ms is None else idle_ms
         self._shown_ms = WATERMARK_MIN_MS
-        #: Monotonic second at which it last had rows, and at which it was first seen without any since; None: not yet.
-        self._data_s = 0.0
+        #: Monotonic second at which it was first seen without rows since it last had some; None: not yet.
         self._silent_s: float | None = None
         self._consumers_are_idle = False
 
@@ -104,9 +103,9 @@ class ReaderTimes(Generic[OutputT]):
         if rises:
             self._chain.on_watermark(self._watermark.time_ms)
 
-    def has_rows(self, now_s: float) -> None:
-        """Note that it had rows at this monotonic second, read or not: it is not idle."""
-        self._data_s, self._silent_s, self.is_idle = now_s, None, False
+    def has_rows(self) -> None:
+        """Note that it has rows, read or not: it is not idle."""
+        self._silent_s, self.is_idle = None, False
 
     def follow(self, polled: Poll) -> bool:
         """Take the watermark after what was read, and processed; returns whether it rises."""
@@ -150,7 +149,8 @@ class ReaderTimes(Generic[OutputT]):
 
     def end(self) -> None:
         """Tell operators and consumers, as all was read, how far time had come, whatever their pace."""
-        self.tell(self._data_s)
+        self._silent_s = None
+        self.tell(0.0)
 
 
 def _follow(watermark: SourceWatermark, polled: Poll) -> bool:

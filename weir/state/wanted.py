@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 
 class _Wanted(threading.local):
@@ -19,34 +19,26 @@ class _Wanted(threading.local):
 of_thread = _Wanted()
 
 
-@contextmanager
-def first(entries: int) -> Iterator[None]:
+def first(entries: int) -> AbstractContextManager[None]:
     """Tell stores how many entries will do at first, of scans that begin within the block; 0: nobody knows."""
-    before = of_thread.first_entries
-    of_thread.first_entries = entries
-    try:
-        yield
-    finally:
-        of_thread.first_entries = before
+    return _told("first_entries", entries)
 
 
-@contextmanager
-def reading_on(readers: Collection[object]) -> Iterator[None]:
+def reading_on(readers: Collection[object]) -> AbstractContextManager[None]:
     """Tell stores who will read on within the block; each says with :func:`by` when it does."""
-    before = of_thread.readers
-    of_thread.readers = readers
-    try:
-        yield
-    finally:
-        of_thread.readers = before
+    return _told("readers", readers)
+
+
+def by(reader: object) -> AbstractContextManager[None]:
+    """Tell stores that within the block one of several reads."""
+    return _told("reader", reader)
 
 
 @contextmanager
-def by(reader: object) -> Iterator[None]:
-    """Tell stores that within the block one of several reads."""
-    before = of_thread.reader
-    of_thread.reader = reader
+def _told(name: str, value: object) -> Iterator[None]:
+    before = getattr(of_thread, name)
+    setattr(of_thread, name, value)
     try:
         yield
     finally:
-        of_thread.reader = before
+        setattr(of_thread, name, before)
