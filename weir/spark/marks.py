@@ -46,9 +46,10 @@ def apart(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[Mark]]:
 
 
 def unmarked(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Rows with the columns of marks."""
+    """Rows with the columns of marks; of one schema with those of :func:`batch_of`, in which rows have no values."""
     empty = [pa.nulls(batch.num_rows, field.type) for field in _FIELDS]
-    return pa.RecordBatch.from_arrays([*batch.columns, *empty], schema=pa.schema([*batch.schema, *_FIELDS]))
+    fields = [field.with_nullable(True) for field in batch.schema]
+    return pa.RecordBatch.from_arrays([*batch.columns, *empty], schema=pa.schema([*fields, *_FIELDS]))
 
 
 def batch_of(marks: Sequence[Mark], schema: pa.Schema) -> pa.RecordBatch:

@@ -69,10 +69,12 @@ class SinkQuery:
         [rows] = self.frames.inputs(node)
         if isinstance(node.spec, CollectSpec):
             names = [f"`{name}`" for name in (*node.schema.names, EVENT_TIME_COLUMN)]
+            if (collect := self.collect) is None:
+                # Rows that nobody takes must be made all the same: functions see them, and states are written.
+                return self._started(rows.select(*names).writeStream.format("noop"))
 
             def give(batch: DataFrame, number: int) -> None:
-                if self.collect is not None:
-                    self.collect(node.name, batch.select(*names).toArrow())
+                collect(node.name, batch.select(*names).toArrow())
 
             return self._started(rows.writeStream.foreachBatch(give))
         made = native_step(node, (node.schema,), "streaming")

@@ -2,6 +2,7 @@
 
 import csv
 import json
+from contextlib import nullcontext
 
 import polars as pl
 import pytest
@@ -322,3 +323,29 @@ def test_times_with_a_zone_keep_it_in_files(spark, tmp_path):
     found = pl.concat([pl.read_parquet(each) for each in (tmp_path / "out").rglob("*.parquet")])
     assert found.schema == {"at": pl.Datetime("us", "UTC")}
     assert found["at"].dt.epoch("ms").to_list() == [1_500]
+
+
+class Counting(weir.KeyedProcess):
+    """A count of each key, which is told."""
+
+    n = weir.ValueState(pl.Int64, default=0)
+
+    def process(self, key, row, context):
+        self.n.value += 1
+        if row["v"] < 0:
+            raise ValueError(f"cannot stand {row['v']}")
+        yield {"k": key[0], "n": self.n.value}
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_nobody_collects_is_made_all_the_same(spark, tmp_path, fails):
+    """Of rows that have the time of reading: of that Spark knows that it is never null."""
+    lines = [{"k": number % 3, "v": -1 if fails and number == 7 else number} for number in range(10)]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    flow = weir.Dataflow("counting")
+    rows = flow.source("rows", weir.JsonLines(str(tmp_path / "in.jsonl"), schema={"k": int, "v": int}))
+    counts = rows.key_by("k").process("counts", Counting, {"k": int, "n": int})
+    counts.sink("out", weir.Collect())
+    cannot = pytest.raises(SparkFailedError, match="process raised ValueError: cannot stand -1")
+    with cannot if fails else nullcontext():
+        run_stream(spark, flow.build_local(), str(tmp_path / "checkpoints"))
